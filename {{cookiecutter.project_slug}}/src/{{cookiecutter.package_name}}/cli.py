@@ -1,0 +1,113 @@
+"""The command line: a table of verbs that answers --help and --version without importing torch."""
+
+import logging
+import sys
+import warnings
+from argparse import ArgumentError
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+from . import __version__
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Which function does it, in which module, and with which arguments fixed."""
+
+    module: str
+    function: str
+    summary: str
+    fixed: dict[str, str] = field(default_factory=dict)
+
+
+VERBS = {
+    "fit": Verb("fit", "fit", "train a network"),
+    "validate": Verb("evaluation", "evaluate", "score a checkpoint on the validation split", {"split": "val"}),
+    "test": Verb("evaluation", "evaluate", "score a checkpoint on the test split", {"split": "test"}),
+    "predict": Verb("prediction", "predict", "classify image files and folders into a CSV file"),
+    "export": Verb("export.command", "export", "write a verified bundle for deployment"),
+}
+PAIR_ADVICE = (
+    "torch and torchvision do not fit each other: install both from one index, at the versions in pyproject.toml "
+    "(README, section Install)."
+)
+
+
+def program_name() -> str:
+    """The command as it was typed."""
+    name = Path(sys.argv[0]).name
+    return f"python -m {__package__}" if name == "__main__.py" else name
+
+
+def _usage(program: str) -> str:
+    verbs = "\n".join(f"  {name:<10}{verb.summary}" for name, verb in VERBS.items())
+    return f"usage: {program} VERB [OPTIONS]   ({program} VERB --help lists them; --debug shows tracebacks)\n\n{verbs}"
+
+
+def _quieten() -> None:
+    """Keep out what Lightning 2.6 says that concerns no user: advertisements, and deprecations of its own."""
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
+        lambda record: "Tip:" not in record.getMessage()
+    )
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
+    warnings.filterwarnings(
+        "ignore", message=r"\s*(``instantiate_classes``|skip_none|By default only one Jsonargparse)"
+    )
+
+
+def _run(name: str, args: list[str]) -> None:
+    _quieten()
+    verb = VERBS[name]
+    command: Callable[..., None] = getattr(import_module(f".{verb.module}", __package__), verb.function)
+    if name == "fit":
+        return command(args)
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(prog=name, description=verb.summary, exit_on_error=False, allow_abbrev=False)
+    if "paths" in signature(command).parameters:
+        parser.add_argument("paths", nargs="+", type=Path, help="image files, and folders that are searched for them")
+    parser.add_function_arguments(command, as_group=False, skip={"paths", *verb.fixed})
+    return command(**verb.fixed, **parser.instantiate(parser.parse_args(args)))
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return PAIR_ADVICE if "operator torchvision::" in text else text or type(error).__name__
+
+
+def _guarded(program: str, verb: str, args: list[str]) -> int:
+    """Exit code of a verb: a mistake in what was asked is one line and 2, a failed check one line and 1."""
+    try:
+        _run(verb, args)
+    except (ArgumentError, ValueError, OSError, ImportError) as error:
+        code, reason = 2, _one_line(error)
+    except (ArithmeticError, RuntimeError) as error:
+        code, reason = 1, _one_line(error)
+    else:
+        return 0
+    print(f"{program} {verb}: {reason}", file=sys.stderr)
+    return code
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; the exit code is 0, 1 (the work failed a check) or 2 (a mistake in what was asked)."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    program = program_name()
+    debug = "--debug" in args
+    args = [arg for arg in args if arg != "--debug"]
+    if not args or args[0] in {"-h", "--help"}:
+        print(_usage(program))
+        return 0
+    if args[0] == "--version":
+        print(f"{program} {__version__}")
+        return 0
+    if args[0] not in VERBS:
+        print(f"{program}: {args[0]!r} is no verb; choose one of {', '.join(VERBS)}.", file=sys.stderr)
+        return 2
+    if debug:
+        _run(args[0], args[1:])
+        return 0
+    return _guarded(program, args[0], args[1:])

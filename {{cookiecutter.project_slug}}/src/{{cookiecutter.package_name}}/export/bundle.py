@@ -1,0 +1,135 @@
+"""The bundle: a folder that holds a model and all that its consumers must know."""
+
+import contextlib
+import hashlib
+import inspect
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..data.decoding import IMAGE_SUFFIXES
+from . import open_format
+from .golden import check_golden, read_golden, write_golden
+from .graph import INPUT, Graph, Options
+from .verification import check_batch_sizes, check_contents, check_test_split, load_afresh, probe
+
+Loader = DataLoader[tuple[Tensor, Tensor]]
+MODEL = "model.json"
+UNREACHABLE = "the test split could not be reached, --root says where the data is"
+COLOURS = {1: "grey", 3: "RGB"}
+MEANINGS = {
+    "multiclass": "softmax of the logits: they sum to 1, the answer is the largest",
+    "multilabel": "sigmoid of the logits: each stands for itself, the answers are those of at least 0.5",
+}
+CARD = """# {checkpoint[name]} as {format}
+
+Classifies images ({task}); labels.txt names the classes in the order of the scores. model.json says how to decode image
+files (pixels stay in [0, 255]: normalising is inside the model), what comes out, and what was checked. A consumer that
+gets other scores than golden.json for the images in golden/ decodes in another way and must not be used.
+
+Test split: {checks[test_split]}
+"""
+
+
+@contextlib.contextmanager
+def replacing(output: Path, *, force: bool) -> Iterator[Path]:
+    """A new folder that takes the place of `output` if the block ends well; else it vanishes and the old one stays."""
+    if output.exists() and not (force and (output / MODEL).is_file()):
+        raise FileExistsError(f"output {output} exists; --force replaces it if it is a bundle (holds {MODEL}).")
+    existing = next(parent for parent in output.absolute().parents if parent.exists())
+    with tempfile.TemporaryDirectory(dir=existing, prefix=f".{output.name}-") as aside:
+        new, old = Path(aside, "new"), Path(aside, "old")
+        new.mkdir()
+        yield new
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if output.exists():
+                output.rename(old)
+            new.rename(output)
+        finally:
+            if old.exists() and not output.exists():
+                old.rename(output)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _versions(format: str) -> dict[str, str]:
+    package = __name__.split(".")[0]  # its distribution may be named otherwise, and is found by the command
+    own = [script.dist for script in entry_points(group="console_scripts") if script.module == f"{package}.cli"]
+    versions = {dist.name: dist.version for dist in own if dist} | {"python": platform.python_version()}
+    return versions | {name: version(name) for name in ("torch", *open_format(format).PACKAGES)}
+
+
+def _labels(classes: list[str]) -> str:
+    if broken := [name for name in classes if name.splitlines() != [name]]:
+        raise ValueError(f"labels.txt has one class a line, so a class can't be named {broken[0]!r}.")
+    return "".join(f"{name}\n" for name in classes)
+
+
+def _describe(graph: Graph, options: Options, checkpoint: Path) -> dict[str, Any]:
+    spec, decoding = graph.spec, graph.spec.decoding
+    policy = inspect.cleandoc(str(type(decoding).__doc__)).split("\n\nArgs:")[0]
+    layout = {"layout": "NCHW", "dtype": "uint8", "colours": COLOURS.get(decoding.channels, "bands, as in the file")}
+    return {
+        "format": options.format,
+        "task": spec.task,
+        "classes": spec.classes,
+        "input": {"name": INPUT, "shape": graph.shapes(options.axis)[INPUT], **layout},
+        "decoding": {**asdict(decoding), "suffixes": sorted(IMAGE_SUFFIXES), "policy": policy},
+        "preprocessing": {"inside_the_model": "(pixel / 255 - mean) / std", **graph.preprocessing()},
+        "outputs": {"logits": "the network's raw scores", "probabilities": MEANINGS[spec.task]},
+        "versions": _versions(options.format),
+        "checkpoint": {"name": checkpoint.name, "sha256": _sha256(checkpoint)},
+    }
+
+
+def _images(loader: Loader | None, folder: Path) -> Tensor:
+    """Images from all over the test split, or else the golden ones, uint8 [N, C, H, W]."""
+    if loader is None:
+        return torch.stack([pixels for _, pixels, _ in read_golden(folder)])
+    chosen = torch.linspace(0, len(loader.dataset) - 1, 64).long().unique()  # type: ignore[arg-type]
+    return torch.stack([loader.dataset[index][0] for index in chosen.tolist()])
+
+
+def check_bundle(folder: Path, graph: Graph, options: Options, loader: Loader | None) -> dict[str, Any]:
+    """Run the exported model from its folder alone; without a loader, what needs the test split is null."""
+    images = _images(loader, folder)
+    with load_afresh(folder, options) as run:
+        checks = {
+            "batch_sizes": check_batch_sizes(run, graph, images, options),
+            "golden": check_golden(run, folder, graph, options),
+            "test_split": loader and check_test_split(run, graph, loader, options),
+        }
+    places = (Path.home(), Path.cwd(), Path(__file__).parents[1], Path(sys.prefix))
+    check_contents(folder, images if loader else images[:0], places)
+    return checks | ({} if loader else {"missing": UNREACHABLE})
+
+
+def write_bundle(
+    folder: Path, graph: Graph, options: Options, checkpoint: Path, loader: Loader | None
+) -> dict[str, Any]:
+    """Fill the folder and check all of it; returns what model.json says."""
+    (folder / "labels.txt").write_text(_labels(graph.spec.classes), "utf-8", newline="\n")
+    write_golden(folder, graph, options)
+    checks = {"atol": options.atol, "rtol": options.rtol} | probe(graph, _images(loader, folder), options)
+    open_format(options.format).write(graph, folder, options)
+    model = _describe(graph, options, checkpoint)
+    model["checks"] = checks | check_bundle(folder, graph, options, loader)
+    (folder / "README.md").write_text(CARD.format(**model), "utf-8")
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    model["files"] = {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
+    (folder / MODEL).write_text(json.dumps(model, ensure_ascii=False, indent=2, allow_nan=False), "utf-8")
+    return model

@@ -1,0 +1,63 @@
+"""The `export` command."""
+
+from pathlib import Path
+from typing import Literal
+
+from ..checkpoints import find_checkpoint, load_classifier
+from ..data.datamodule import ImageDataModule
+from ..data.spec import DataSpec
+from .bundle import UNREACHABLE, Loader, replacing, write_bundle
+from .graph import Graph, Options
+
+
+def export(
+    ckpt_path: Path | None = None,
+    *,
+    format: str = "onnx",
+    output: Path | None = None,
+    opset: int = 20,
+    batch: Literal["dynamic"] | int = "dynamic",
+    atol: float = 1e-4,
+    rtol: float = 1e-4,
+    root: str | None = None,
+    force: bool = False,
+    num_workers: int | Literal["auto"] = "auto",
+) -> None:
+    """Write a bundle for deployment: the model, what its consumers must know, and the proof that it is the same model.
+
+    Args:
+        ckpt_path: checkpoint; without it the best one of the newest finished run below runs/.
+        format: kind of model file, the name of a file in the export folder of this package.
+        output: the bundle's folder; by default beside the checkpoint, named after it and the format.
+        opset: ONNX operator set of the file, at least 18.
+        batch: dynamic, or the fixed number of images that every call takes.
+        atol: allowed absolute difference of logits and probabilities from the model's.
+        rtol: allowed difference relative to the model's value, added to atol.
+        root: where the data is now, if it has moved since training.
+        force: replace an existing bundle, once the new one is verified.
+        num_workers: processes that decode the test images.
+    """
+    options = Options(format, opset, batch, atol, rtol)
+    checkpoint = find_checkpoint(ckpt_path)
+    output = output or checkpoint.with_name(f"{checkpoint.stem}-{format}")
+    with replacing(output, force=force) as folder:
+        graph = Graph(load_classifier(checkpoint))
+        loader = _test_split(graph.spec, root, batch, num_workers)
+        checks = write_bundle(folder, graph, options, checkpoint, loader)["checks"]
+    print(f"bundle: {output} is verified; test split: {checks['test_split']}")
+
+
+def _test_split(
+    spec: DataSpec, root: str | None, batch: Literal["dynamic"] | int, num_workers: int | Literal["auto"]
+) -> Loader | None:
+    try:
+        batch_size = 64 if batch == "dynamic" else batch
+        data = ImageDataModule.from_spec(spec, root=root, batch_size=batch_size, num_workers=num_workers)
+        if not len(data.split("test")):
+            raise ValueError("the test split has no image.")
+    except (OSError, ValueError) as error:
+        if root is not None:
+            raise
+        print(f"{UNREACHABLE} ({error})")
+        return None
+    return data.test_dataloader()

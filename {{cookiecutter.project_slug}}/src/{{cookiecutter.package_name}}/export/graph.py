@@ -1,0 +1,68 @@
+"""What is exported, whatever the format: pixels to scores."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+if TYPE_CHECKING:  # keeps the fresh process, in which formats are loaded, from loading Lightning
+    from ..classifier import ImageClassifier
+
+INPUT, OUTPUTS = "images", ("logits", "probabilities")
+Scores = dict[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; the `export` command explains it."""
+
+    format: str = "onnx"
+    opset: int = 20
+    batch: Literal["dynamic"] | int = "dynamic"
+    atol: float = 1e-4
+    rtol: float = 1e-4
+
+    @property
+    def axis(self) -> str | int:
+        return "batch" if self.batch == "dynamic" else self.batch
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (1, 2, 7, 64) if self.batch == "dynamic" else (self.batch,)
+
+    def in_batch(self, run: Callable[[Tensor], Scores], images: Tensor) -> Scores:
+        """Run at most a fixed batch, filled up by repeating images."""
+        size = len(images) if self.batch == "dynamic" else self.batch
+        scores = run(images[torch.arange(size) % len(images)])
+        return scores if self.batch == "dynamic" else {name: values[: len(images)] for name, values in scores.items()}
+
+
+class Graph(nn.Module):
+    """uint8 images [N, C, H, W] to logits and probabilities, float32 [N, K]; a copy, in evaluation mode."""
+
+    def __init__(self, classifier: "ImageClassifier") -> None:
+        super().__init__()
+        self.spec = classifier.spec
+        self.normalize, self.network = copy.deepcopy((classifier.normalize, classifier.network))
+        self._probabilities = classifier.probabilities
+        self.float().cpu().eval().requires_grad_(False)
+
+    def shapes(self, batch: str | int) -> dict[str, list[Any]]:
+        decoding, output = self.spec.decoding, [batch, len(self.spec.classes)]
+        return {INPUT: [batch, decoding.channels, *decoding.image_size]} | dict.fromkeys(OUTPUTS, output)
+
+    def preprocessing(self) -> dict[str, list[float]]:
+        return {name: buffer.flatten().tolist() for name, buffer in self.normalize.named_buffers()}
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.network(self.normalize(images)).float()
+        return logits, self._probabilities(logits)
+
+    @torch.inference_mode()
+    def scores(self, images: Tensor) -> Scores:
+        return {name: scores.numpy() for name, scores in zip(OUTPUTS, self(images), strict=True)}

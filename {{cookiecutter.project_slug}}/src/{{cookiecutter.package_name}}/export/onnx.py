@@ -1,0 +1,82 @@
+"""ONNX in float32, run by onnxruntime."""
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+from .graph import INPUT, OUTPUTS, Graph, Options, Scores
+from .verification import VerificationError
+
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+FILE = "model.onnx"
+
+
+def _reason(error: BaseException) -> str:
+    """The first paragraph of the innermost cause, and the line of the network that it names, without colours."""
+    while error.__cause__:
+        error = error.__cause__
+    text = re.sub(r"\x1b\[\d*m", "", str(error))
+    place = re.search(r'following call raised this error:\s+File "(.+)", line (\d+)', text)
+    return " ".join(text.split("\n\n")[0].split()) + (f" ({place[1]}:{place[2]})" if place else "")
+
+
+def _translate(graph: Graph, options: Options) -> torch.onnx.ONNXProgram:
+    dynamic = options.batch == "dynamic"
+    # A batch of 1 could be taken for a constant, and a slice of real images could end up in the file.
+    example = torch.zeros(graph.shapes(2 if dynamic else options.batch)[INPUT], dtype=torch.uint8)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # whole graphs, where it fails
+            program = torch.onnx.export(
+                graph,
+                (example,),
+                input_names=[INPUT],
+                output_names=OUTPUTS,
+                opset_version=options.opset,
+                dynamic_shapes=({0: "batch"},) if dynamic else None,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        raise VerificationError(f"the network can't be exported to ONNX: {_reason(error)}") from error
+    assert program is not None
+    return program
+
+
+def _header(file: Path) -> dict[str, object]:
+    model = onnx.load(file, load_external_data=False)
+    values = (*model.graph.input, *model.graph.output)
+    return {
+        "opset": max(entry.version for entry in model.opset_import if not entry.domain),
+        "dtype": onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type).name,
+        "shapes": {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in values},
+    }
+
+
+def write(graph: Graph, folder: Path, options: Options) -> None:
+    """Write one file (below 2 GB) that also holds classes, task and preprocessing."""
+    program = _translate(graph, options)
+    ClearMetadataAndDocStringPass()(program.model)  # each node names source files of this machine
+    program.model.metadata_props.update(
+        classes=json.dumps(graph.spec.classes, ensure_ascii=False),
+        task=graph.spec.task,
+        preprocessing=json.dumps(graph.preprocessing()),
+    )
+    program.save(folder / FILE)
+    expected = {"opset": options.opset, "dtype": "uint8", "shapes": graph.shapes(options.axis)}
+    if (header := _header(folder / FILE)) != expected:
+        raise VerificationError(f"the ONNX file came out with {header}, not {expected}.")
+
+
+def load(folder: Path) -> Callable[[NDArray[np.uint8]], Scores]:
+    """What turns images uint8 [N, C, H, W] into scores."""
+    session = onnxruntime.InferenceSession(folder / FILE, providers=["CPUExecutionProvider"])
+    return lambda images: dict(zip(OUTPUTS, session.run(list(OUTPUTS), {INPUT: images}), strict=True))

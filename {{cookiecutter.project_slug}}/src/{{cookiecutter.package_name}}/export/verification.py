@@ -1,0 +1,135 @@
+"""The checks, the same for every format; one that fails says what was seen."""
+
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from . import open_format
+from .graph import OUTPUTS, Graph, Options, Scores
+
+Run = Callable[[Tensor], Scores]
+Batches = Iterable[tuple[Tensor, Tensor]]
+ANSWERS: dict[str, Callable[[NDArray[np.float32]], NDArray[Any]]] = {
+    "multiclass": lambda logits: logits.argmax(1),
+    "multilabel": lambda logits: logits > 0,
+}
+
+
+class VerificationError(RuntimeError):
+    """The model, or what was exported of it, failed a check."""
+
+
+def compare(what: str, found: Scores, expected: Scores, options: Options) -> dict[str, float]:
+    """The largest difference in each output; an error where one exceeds the tolerance."""
+    worst = {}
+    for name in OUTPUTS:
+        if found[name].shape != expected[name].shape:
+            raise VerificationError(f"{what}: {name} have shape {found[name].shape}, not {expected[name].shape}.")
+        worst[name] = float(np.abs(found[name] - expected[name]).max())
+        if not np.allclose(found[name], expected[name], atol=options.atol, rtol=options.rtol):
+            limit = f"{options.atol:g} + {options.rtol:g} * |{name}|"
+            raise VerificationError(f"{what}: {name} differ by up to {worst[name]:.3g}, allowed are {limit}.")
+    return worst
+
+
+def reference(graph: Graph, images: Tensor, options: Options) -> Scores:
+    """The model's own scores of a batch."""
+    try:
+        scores = options.in_batch(graph.scores, images)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise VerificationError(f"the network fails on a batch of {len(images)} images: {reason}") from error
+    if scores["logits"].shape != (len(images), len(graph.spec.classes)):
+        raise VerificationError(f"the network gives {len(images)} images logits of shape {scores['logits'].shape}.")
+    if not np.isfinite(scores["logits"]).all():
+        raise VerificationError("the network's logits are not finite.")
+    return scores
+
+
+def probe(graph: Graph, images: Tensor, options: Options) -> dict[str, Any]:
+    """What must hold for the model itself, before anything can be compared with it."""
+    batch = images[: options.sizes[-1]]
+    first, again, alone = (reference(graph, inputs, options) for inputs in (batch, batch, batch[:1]))
+    top = {name: scores[:1] for name, scores in first.items()}
+    repeat = "the model gives the same images other scores the second time (dropout in evaluation mode?)"
+    single = "the model's scores of an image depend on the others in its batch (statistics of the batch?)"
+    return {
+        "same_input_twice": compare(repeat, again, first, options),
+        "alone_and_in_batch": compare(single, alone, top, options),
+    }
+
+
+def check_batch_sizes(run: Run, graph: Graph, images: Tensor, options: Options) -> dict[str, Any]:
+    """Every size that is tried; images are repeated where they are too few."""
+    worst = {}
+    for size in options.sizes:
+        batch = images[torch.arange(size) % len(images)]
+        worst[str(size)] = compare(f"a batch of {size}", run(batch), reference(graph, batch, options), options)
+    return worst
+
+
+def check_test_split(run: Run, graph: Graph, batches: Batches, options: Options) -> dict[str, Any]:
+    """Accuracy (over all labels, where there are several) of both; within the tolerance answers differ at ties only."""
+    totals, worst = Counter[str](), dict.fromkeys(OUTPUTS, 0.0)
+    for images, labels in tqdm(batches, desc="test split", unit="batch"):
+        scores = run(images), reference(graph, images, options)
+        differences = compare("the test split", *scores, options)
+        worst = {name: max(worst[name], differences[name]) for name in OUTPUTS}
+        exported, model = (ANSWERS[graph.spec.task](each["logits"]) for each in scores)
+        found = {"exported": exported == labels.numpy(), "model": model == labels.numpy(), "differ": exported != model}
+        totals.update({name: int(values.sum()) for name, values in found.items()})
+        totals.update(images=len(images), answers=model.size)
+    return {
+        "images": totals["images"],
+        "accuracy": {name: totals[name] / totals["answers"] for name in ("model", "exported")},
+        "different_answers": totals["differ"],
+        "largest_difference": worst,
+    }
+
+
+def check_contents(folder: Path, images: Tensor, private: Iterable[Path]) -> None:
+    """No file names a place on this machine or holds an image that it was tried with."""
+    needles = {f"{path}/".encode(): str(path) for path in private if len(str(path)) > 3}
+    needles |= {image.numpy().tobytes(): "a test image" for image in images if image.unique().numel() > 1}
+    for file in (file for file in folder.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        if found := [what for needle, what in needles.items() if needle in content]:
+            raise VerificationError(f"{file.name} holds {found[0]}, which must not leave this machine.")
+
+
+@cache
+def _loaded(name: str, folder: Path) -> Callable[[NDArray[np.uint8]], Scores]:
+    run: Callable[[NDArray[np.uint8]], Scores] = open_format(name).load(folder)
+    return run
+
+
+def _scores(name: str, folder: Path, images: NDArray[np.uint8]) -> Scores:
+    return _loaded(name, folder)(images)
+
+
+@contextlib.contextmanager
+def load_afresh(folder: Path, options: Options) -> Iterator[Run]:
+    """The format's `load` in a process of its own, which is told the format's name and the bundle's folder alone."""
+
+    def ask(images: Tensor) -> Scores:
+        future = executor.submit(_scores, options.format, folder, images.numpy())
+        if error := future.exception():  # runtimes raise what they like
+            raise VerificationError(f"the {options.format} file does not run: {error}") from error
+        return future.result()
+
+    with ProcessPoolExecutor(  # Ctrl-C is for this process, which then ends the other one
+        1, mp_context=get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    ) as executor:
+        yield partial(options.in_batch, ask)

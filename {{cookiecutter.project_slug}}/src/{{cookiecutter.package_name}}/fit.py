@@ -1,0 +1,192 @@
+"""The `fit` command: LightningCLI with a run folder, default callbacks with keys of their own, and resume."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+from lightning import Trainer
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities import rank_zero_only
+
+from .callbacks import CALLBACKS
+from .checkpoints import read_checkpoint
+from .classifier import ImageClassifier
+from .cli import program_name
+from .data.datamodule import ImageDataModule
+from .data.spec import DataSpec
+from .loggers import MetricsCsv, run_arguments
+from .runs import finish, is_finished, new_run, newest_run
+
+DEFAULTS = Path("configs/default.yaml")
+SPEC = "spec.json"
+RUN_FOLDER = "FIT_RUN_FOLDER"  # tells the processes that a strategy starts which folder the first one made
+
+
+class FitCLI(LightningCLI):
+    """Everything for one run: in a new folder, or going on in the folder `resumed` from step `first_step`."""
+
+    model: ImageClassifier
+    datamodule: ImageDataModule
+
+    def __init__(self, args: list[str], *, resumed: Path | None = None, first_step: int = 0) -> None:
+        self.resumed = resumed
+        self.first_step = first_step
+        self.run_folder: Path | None = None
+        super().__init__(
+            ImageClassifier,
+            ImageDataModule,
+            args=args,
+            run=False,
+            subclass_mode_model=True,
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+            seed_everything_default=0,
+            save_config_kwargs={"overwrite": True},
+            trainer_defaults={"use_distributed_sampler": False},
+            parser_kwargs={
+                "prog": "fit",
+                "description": "Train a network in runs/<name>/<date-time>/.",
+                "default_config_files": [] if resumed else [str(DEFAULTS)],
+                "allow_abbrev": False,
+                "exit_on_error": False,
+            },
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--name", type=str, default="default", help="folder of the run below runs/")
+        parser.add_argument("--init_from", type=str | None, default=None, help="checkpoint whose weights to start from")
+        parser.add_argument(
+            "--resume", help="go on with the newest unfinished run, or the folder given; takes no other option"
+        )
+        parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(EarlyStopping, "early_stopping")
+        parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
+        for key, callback in CALLBACKS.items():
+            summary = (callback.__doc__ or key).splitlines()[0]
+            parser.add_argument(f"--{key}", type=callback | None, default=None, help=summary)
+        parser.link_arguments("data", "model.init_args.spec", compute_fn=_spec, apply_on="instantiate")
+        parser.link_arguments("seed_everything", "model.init_args.seed")
+        parser.link_arguments("seed_everything", "data.seed")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        self.config = parser.parse_args(args)
+
+    def before_instantiate_classes(self) -> None:
+        if self.config.trainer.fast_dev_run:
+            return
+        self.run_folder = self.resumed or _run_folder(self.config.name)
+        for logger in _as_list(self.config.trainer.logger):
+            for key, value in run_arguments(logger.class_path, self.run_folder).items():
+                logger.init_args[key] = value
+        saved = self.run_folder / SPEC
+        if saved.is_file():  # of this run, from before a stop or from another process: its images were read once
+            values = json.loads(saved.read_text(encoding="utf-8"))
+            self.config.data.mean, self.config.data.std = values["mean"], values["std"]
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        optional = [self.config_init[key] for key in CALLBACKS if self.config_init[key] is not None]
+        config = {**self.config_init.trainer, **kwargs}
+        if self.run_folder is not None:
+            csv = MetricsCsv(self.run_folder, self.first_step)
+            config |= {"default_root_dir": str(self.run_folder), "logger": [csv, *_as_list(config["logger"])]}
+        config["callbacks"] = [*(config["callbacks"] or []), *optional]
+        self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
+        return super().instantiate_trainer()
+
+
+def _spec(data: ImageDataModule) -> dict[str, Any]:
+    return data.spec.as_dict()
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value in (None, True, False):
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _is_first_process() -> bool:
+    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
+
+
+def _run_folder(name: str) -> Path:
+    if not _is_first_process() and RUN_FOLDER in os.environ:
+        return Path(os.environ[RUN_FOLDER])
+    return new_run(name)
+
+
+def fit(args: list[str]) -> None:
+    """Train a network; all options are in configs/default.yaml and --help."""
+    if "--resume" in args:
+        return _resume(args)
+    if not DEFAULTS.is_file() and not {"-h", "--help"} & set(args):
+        raise FileNotFoundError(f"no {DEFAULTS} in {Path.cwd()}: run fit in a project's folder.")
+    cli = FitCLI(args)
+    if cli.config.init_from:
+        _start_from(cli.model, Path(cli.config.init_from))
+    return _run(cli)
+
+
+def _start_from(model: ImageClassifier, path: Path) -> None:
+    try:
+        model.load_state_dict(read_checkpoint(path)["state_dict"])
+    except RuntimeError as error:
+        raise ValueError(f"init_from {path} does not fit the network: {error}") from error
+
+
+def _resume(args: list[str]) -> None:
+    if args[0] != "--resume" or len(args) > 2:
+        raise ValueError(
+            f"--resume takes a run folder or nothing, and no other option, got {' '.join(args)!r}; "
+            "to train on with other options, start from the weights: --init_from CHECKPOINT."
+        )
+    run = Path(args[1]) if len(args) == 2 else newest_run(finished=False)
+    if is_finished(run):
+        raise ValueError(f"{run} is finished, nothing to resume; to train on, start from its weights: --init_from.")
+    checkpoint_path = run / "checkpoints" / "last.ckpt"
+    if not checkpoint_path.is_file():
+        raise FileNotFoundError(f"{checkpoint_path} does not exist: the run was stopped before its first checkpoint.")
+    checkpoint = read_checkpoint(checkpoint_path)
+    cli = FitCLI(["--config", str(run / "config.yaml")], resumed=run, first_step=checkpoint["global_step"])
+    if cli.model.spec != DataSpec.from_dict(checkpoint["hyper_parameters"]["spec"]):
+        raise ValueError(f"the data is no longer what {run} was trained on (compare {run / SPEC}).")
+    print(f"resuming {run} at epoch {checkpoint['epoch']}, step {checkpoint['global_step']}", flush=True)
+    _run(cli, checkpoint_path)
+
+
+def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
+    run = cli.run_folder
+    if run is None:
+        cli.trainer.fit(cli.model, cli.datamodule)
+        return
+    if _is_first_process():
+        (run / SPEC).write_text(json.dumps(cli.model.spec.as_dict(), indent=2) + "\n", encoding="utf-8")
+    os.environ[RUN_FOLDER] = str(run)
+    try:
+        cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=checkpoint_path, weights_only=True)
+    finally:
+        del os.environ[RUN_FOLDER]
+    _finish(cli.trainer, run)
+
+
+@rank_zero_only
+def _finish(trainer: Trainer, run: Path) -> None:
+    callback = trainer.checkpoint_callback
+    assert isinstance(callback, ModelCheckpoint)
+    best = Path(callback.best_model_path or callback.last_model_path)
+    score = None if callback.best_model_score is None else float(callback.best_model_score)
+    finish(
+        run,
+        {
+            "best_checkpoint": os.path.relpath(best, run),
+            "monitor": callback.monitor,
+            "score": score,
+            "epochs": trainer.current_epoch,
+            "steps": trainer.global_step,
+        },
+    )
+    program = program_name()
+    print(f"best checkpoint: {best} ({callback.monitor} {score})")
+    print(f"next: {program} test; {program} predict IMAGES; {program} export")

@@ -1,0 +1,53 @@
+"""Run folders: runs/<name>/<date-time>/ with config.yaml, checkpoints/, metrics.csv and, once finished, result.json."""
+
+import json
+import re
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+RUNS = Path("runs")
+RESULT = "result.json"
+
+
+def new_run(name: str) -> Path:
+    """Make a folder that no other run has."""
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise ValueError(f"name must be made of letters, digits, '_', '-' and '.', got {name!r}.")
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    for number in count(1):
+        run = RUNS / name / (stamp if number == 1 else f"{stamp}_{number:02d}")
+        try:
+            run.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return run
+    raise AssertionError("unreachable")
+
+
+def is_finished(run: Path) -> bool:
+    """Whether `fit` came to its end there."""
+    return (run / RESULT).is_file()
+
+
+def newest_run(*, finished: bool) -> Path:
+    """The newest run under runs/ that is, or is not, finished; a FileNotFoundError where there is none."""
+    found = [config.parent for config in RUNS.glob("*/*/config.yaml") if is_finished(config.parent) == finished]
+    if not found:
+        kind = "finished" if finished else "unfinished"
+        raise FileNotFoundError(f"no {kind} run in {RUNS.resolve()}.")
+    return max(found, key=lambda run: run.name)
+
+
+def finish(run: Path, result: dict[str, Any]) -> None:
+    """Mark the run as finished; written aside first."""
+    aside = run / f"{RESULT}.part"
+    aside.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    aside.replace(run / RESULT)
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """What `finish` wrote."""
+    result: dict[str, Any] = json.loads((run / RESULT).read_text(encoding="utf-8"))
+    return result

@@ -1,0 +1,115 @@
+"""fit: the run folder, the log, resume, and runs that go wrong."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from {{cookiecutter.package_name}}.checkpoints import load_classifier
+from {{cookiecutter.package_name}}.classifier import ImageClassifier
+from {{cookiecutter.package_name}}.cli import main
+from {{cookiecutter.package_name}}.runs import is_finished, newest_run
+
+SHORT = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "6", "--trainer.limit_val_batches", "2"]
+EVERY_STEP = ["--trainer.log_every_n_steps", "1", "--trainer.logger", "false"]
+IN_MID_EPOCH = ["--checkpoint.every_n_train_steps", "4", "--checkpoint.save_on_train_epoch_end", "null"]
+
+
+class Stopped(BaseException):
+    """Stands for a process that ends at that step."""
+
+
+def read_log(run: Path) -> list[dict[str, str]]:
+    with (run / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_last(run: Path) -> dict[str, Any]:
+    checkpoint: dict[str, Any] = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    return checkpoint
+
+
+def test_run_folder_holds_everything_that_happened(run: Path) -> None:
+    assert is_finished(run)
+    assert {"config.yaml", "checkpoints", "metrics.csv", "result.json", "spec.json"} <= {p.name for p in run.iterdir()}
+    assert yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["data"]["source"]
+    columns = {key for row in read_log(run) for key, value in row.items() if value}
+    assert {"step", "epoch", "train/loss", "val/loss", "val/accuracy", "val/f1", "val/auroc"} <= columns
+
+
+def test_checkpoint_alone_rebuilds_the_classifier(checkpoint: Path) -> None:
+    ours, plain = (
+        load_classifier(checkpoint),
+        ImageClassifier.load_from_checkpoint(checkpoint, map_location="cpu").eval(),
+    )
+    images = torch.randint(256, (3, ours.spec.decoding.channels, *ours.spec.decoding.image_size), dtype=torch.uint8)
+    assert torch.equal(ours(images), plain(images))
+    assert ours.spec == plain.spec and len(ours.spec.classes) > 1
+
+
+@pytest.mark.parametrize("saved", [[], IN_MID_EPOCH], ids=["at the end of an epoch", "in the middle of an epoch"])
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
+    saved: list[str], project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [*data, *SHORT, *EVERY_STEP, *saved]
+    assert main(["fit", "--name", "whole", *options]) == 0
+    whole = newest_run(finished=True)
+
+    def stop(self: ImageClassifier, outputs: object, batch: object, batch_idx: int) -> None:
+        if self.global_step == 10:
+            raise Stopped
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(ImageClassifier, "on_train_batch_end", stop)
+        main(["fit", "--name", "stopped", *options])
+    stopped = newest_run(finished=False)
+    assert main(["fit", "--resume"]) == 0
+
+    assert is_finished(stopped) and stopped.parent.name == "stopped"
+    expected, found = read_last(whole), read_last(stopped)
+    assert found["global_step"] == expected["global_step"] == 12
+    assert all(torch.equal(value, found["state_dict"][key]) for key, value in expected["state_dict"].items())
+    assert read_log(stopped) == read_log(whole)
+
+
+def test_a_finished_run_is_not_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "--resume", str(run)]) == 2
+    assert "nothing to resume" in capsys.readouterr().err
+
+
+def test_init_from_starts_with_the_weights(checkpoint: Path, project: Path, data: list[str]) -> None:
+    stand_still = ["--model.learning_rate", "0", "--model.weight_decay", "0"]
+    assert main(["fit", *data, *SHORT, *stand_still, "--init_from", str(checkpoint)]) == 0
+    started = read_last(newest_run(finished=True))["state_dict"]
+    trained = dict(load_classifier(checkpoint).network.named_parameters(prefix="network"))
+    assert all(torch.equal(started[key], value) for key, value in trained.items())
+
+
+def test_init_from_refuses_weights_that_do_not_fit(
+    checkpoint: Path, project: Path, data: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = torch.load(checkpoint, weights_only=True)
+    content["state_dict"].popitem()
+    torch.save(content, project / "other.ckpt")
+    assert main(["fit", *data, *SHORT, "--init_from", "other.ckpt"]) == 2
+    assert "other.ckpt does not fit" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_no_checkpoint(
+    project: Path, data: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = ImageClassifier.training_step
+    monkeypatch.setattr(
+        ImageClassifier, "training_step", lambda self, batch, i: loss(self, batch, i) * (torch.nan if i == 3 else 1.0)
+    )
+    assert main(["fit", *data, *SHORT]) == 1
+    assert "the loss is nan at step 4 (epoch 0, batch 3)" in capsys.readouterr().err
+    assert not list(newest_run(finished=False).rglob("*.ckpt"))
+
+
+def test_debug_runs_leave_no_run_folder(project: Path, data: list[str]) -> None:
+    assert main(["fit", "-c", "configs/debug.yaml", *data]) == 0
+    assert not (project / "runs").exists()
