@@ -44,10 +44,10 @@ demo: $(READY)
 	@echo "verified bundle: $$(find $(PROJECT) -name model.json -exec dirname {} \;)"
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow'
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from baking import PROJECT, files_of, run, template_files
+from baking import PROJECT, TEMPLATE, files_of, run, template_files
 from conftest import Bake
 from test_answers import CASES
 
@@ -73,10 +73,10 @@ def test_ruff_has_nothing_to_say(answers: dict[str, str], baked: Bake) -> None:
     run("ruff", "format", "--check", "--no-cache", cwd=baked(**answers))
 
 
+@pytest.mark.xdist_group("types")  # one after the other: torch's own files take most of the time, and are cached
 @pytest.mark.parametrize("answers", NAMED.values(), ids=NAMED)
-def test_types_are_right(answers: dict[str, str], baked: Bake, tmp_path_factory: pytest.TempPathFactory) -> None:
-    cache = tmp_path_factory.getbasetemp() / "mypy_cache"
-    run("mypy", "--cache-dir", cache, cwd=baked(**answers))
+def test_types_are_right(answers: dict[str, str], baked: Bake) -> None:
+    run("mypy", "--cache-dir", TEMPLATE / ".mypy_cache" / "projects", cwd=baked(**answers))
 
 
 @pytest.mark.parametrize("answers", NAMED.values(), ids=NAMED)

@@ -60,7 +60,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert cli.main(args) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1, error
-    assert sorted(path for path in project.rglob("*") if "runs" not in path.parts) == before
+    assert sorted(project.rglob("*")) == before
 
 
 def test_fit_outside_a_project_folder_is_an_error(

@@ -8,9 +8,11 @@ import pytest
 import torch
 import yaml
 
+from {{cookiecutter.package_name}}.callbacks import CALLBACKS
 from {{cookiecutter.package_name}}.checkpoints import load_classifier
 from {{cookiecutter.package_name}}.classifier import ImageClassifier
 from {{cookiecutter.package_name}}.cli import main
+from {{cookiecutter.package_name}}.fit import FitCLI
 from {{cookiecutter.package_name}}.runs import is_finished, newest_run
 
 SHORT = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "6", "--trainer.limit_val_batches", "2"]
@@ -108,6 +110,38 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_no_checkpoint(
     assert main(["fit", *data, *SHORT]) == 1
     assert "the loss is nan at step 4 (epoch 0, batch 3)" in capsys.readouterr().err
     assert not list(newest_run(finished=False).rglob("*.ckpt"))
+
+
+def test_a_validation_loss_that_is_not_finite_stops_the_run(
+    project: Path, data: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = ImageClassifier.forward
+    monkeypatch.setattr(
+        ImageClassifier, "forward", lambda self, images: forward(self, images) * (1.0 if self.training else torch.nan)
+    )
+    assert main(["fit", *data, *SHORT, "--trainer.num_sanity_val_steps", "0"]) == 1
+    assert "val/loss is nan after epoch 0" in capsys.readouterr().err
+    assert not list(newest_run(finished=False).rglob("*.ckpt"))
+
+
+def test_default_callbacks_survive_an_overlay_that_lists_its_own(project: Path, data: list[str]) -> None:
+    (project / "timer.yaml").write_text("trainer: {callbacks: [{class_path: Timer}]}\n", encoding="utf-8")
+    found = {type(callback).__name__ for callback in FitCLI([*data, "-c", "timer.yaml"]).trainer.callbacks}
+    assert {"Timer", "ModelCheckpoint", "EarlyStopping", "LearningRateMonitor"} <= found
+    assert {kind.__name__ for kind in CALLBACKS.values()} <= found
+
+
+def test_a_run_whose_data_has_changed_is_not_resumed(
+    project: Path, data: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *data, *SHORT]) == 0
+    run = newest_run(finished=True)
+    (run / "result.json").unlink()
+    content = read_last(run)
+    content["hyper_parameters"]["spec"]["class_counts"][0] += 1
+    torch.save(content, run / "checkpoints" / "last.ckpt")
+    assert main(["fit", "--resume"]) == 2
+    assert "the data is no longer" in capsys.readouterr().err
 
 
 def test_debug_runs_leave_no_run_folder(project: Path, data: list[str]) -> None:

@@ -36,7 +36,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        raise ValueError(f"{path} is no checkpoint that can be read safely: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{path} is no checkpoint that can be read safely ({str(error).split('.')[0]}).") from error
     if not isinstance(checkpoint, dict) or "spec" not in checkpoint.get("hyper_parameters", {}):
         raise ValueError(f"{path} holds no ImageClassifier: its hyper_parameters have no 'spec'.")
     return checkpoint

@@ -87,7 +87,8 @@ class ImageClassifier(LightningModule):
         self.register_buffer("class_weights", self._weights(class_weights), persistent=False)
         self.val_metrics = self.task.metrics(num_classes).clone(prefix="val/")
         self.test_metrics = self.val_metrics.clone(prefix="test/")
-        self.val_loss, self.test_loss = MeanMetric(), MeanMetric()
+        # By default torchmetrics leaves NaN out of a mean with no more than a warning.
+        self.val_loss, self.test_loss = MeanMetric(nan_strategy="disable"), MeanMetric(nan_strategy="disable")
 
     @staticmethod
     def _check_choice(name: str, value: str, table: dict[str, Any]) -> None:
@@ -134,7 +135,8 @@ class ImageClassifier(LightningModule):
     ) -> Tensor:
         images, labels = batch
         logits: Tensor = self(images)
-        loss.update(self.task.loss(logits, labels, None, 0.0), weight=len(images))
+        # Once per image: torchmetrics 1.9 forgets weights where NaN is not left out.
+        loss.update(self.task.loss(logits, labels, None, 0.0).expand(len(images)))
         metrics.update(self.probabilities(logits), labels)
         self.log(f"{stage}/loss", loss, prog_bar=True, on_step=False, on_epoch=True)
         self.log_dict(metrics, on_step=False, on_epoch=True)

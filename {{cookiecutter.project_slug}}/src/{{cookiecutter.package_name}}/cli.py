@@ -9,18 +9,20 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from traceback import walk_tb
 
 from . import __version__
 
 
 @dataclass(frozen=True)
 class Verb:
-    """Which function does it, in which module, and with which arguments fixed."""
+    """Which function does it, in which module, which of its arguments are fixed, and which are flags."""
 
     module: str
     function: str
     summary: str
     fixed: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
 
 
 VERBS = {
@@ -28,7 +30,12 @@ VERBS = {
     "validate": Verb("evaluation", "evaluate", "score a checkpoint on the validation split", {"split": "val"}),
     "test": Verb("evaluation", "evaluate", "score a checkpoint on the test split", {"split": "test"}),
     "predict": Verb("prediction", "predict", "classify image files and folders into a CSV file"),
-    "export": Verb("export.command", "export", "write a verified bundle for deployment"),
+    "export": Verb(
+        "export.command",
+        "export",
+        "write a verified bundle for deployment",
+        flags={"force": "replace an existing bundle, once the new one is verified"},
+    ),
 }
 PAIR_ADVICE = (
     "torch and torchvision do not fit each other: install both from one index, at the versions in pyproject.toml "
@@ -64,17 +71,28 @@ def _run(name: str, args: list[str]) -> None:
     command: Callable[..., None] = getattr(import_module(f".{verb.module}", __package__), verb.function)
     if name == "fit":
         return command(args)
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ActionYesNo, ArgumentParser
 
     parser = ArgumentParser(prog=name, description=verb.summary, exit_on_error=False, allow_abbrev=False)
     if "paths" in signature(command).parameters:
         parser.add_argument("paths", nargs="+", type=Path, help="image files, and folders that are searched for them")
-    parser.add_function_arguments(command, as_group=False, skip={"paths", *verb.fixed})
+    parser.add_function_arguments(command, as_group=False, skip={"paths", *verb.fixed, *verb.flags})
+    for flag, meaning in verb.flags.items():
+        parser.add_argument(f"--{flag}", action=ActionYesNo, default=False, help=meaning)
     return command(**verb.fixed, **parser.instantiate(parser.parse_args(args)))
 
 
+def _raised_here(error: BaseException) -> bool:
+    frames = [frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)]
+    return frames[-1].startswith(f"{__package__}.") if frames else False
+
+
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    """What this package itself said, even where a library has wrapped it."""
+    chain = [error]
+    while inner := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
+        chain.append(inner)
+    text = " ".join(str(next(filter(_raised_here, chain), error)).split())
     return PAIR_ADVICE if "operator torchvision::" in text else text or type(error).__name__
 
 
@@ -86,6 +104,8 @@ def _guarded(program: str, verb: str, args: list[str]) -> int:
         code, reason = 2, _one_line(error)
     except (ArithmeticError, RuntimeError) as error:
         code, reason = 1, _one_line(error)
+    except KeyboardInterrupt:
+        code, reason = 130, "interrupted"
     else:
         return 0
     print(f"{program} {verb}: {reason}", file=sys.stderr)
@@ -93,7 +113,7 @@ def _guarded(program: str, verb: str, args: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; the exit code is 0, 1 (the work failed a check) or 2 (a mistake in what was asked)."""
+    """Run one verb; the exit code is 0, 1 (a check failed), 2 (a mistake in what was asked) or 130 (Ctrl-C)."""
     args = list(sys.argv[1:] if argv is None else argv)
     program = program_name()
     debug = "--debug" in args

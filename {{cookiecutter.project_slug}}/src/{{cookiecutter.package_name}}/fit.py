@@ -5,11 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jsonargparse import Namespace
-from lightning import Trainer
+from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
 from .callbacks import CALLBACKS
 from .checkpoints import read_checkpoint
@@ -18,11 +19,20 @@ from .cli import program_name
 from .data.datamodule import ImageDataModule
 from .data.spec import DataSpec
 from .loggers import MetricsCsv, run_arguments
-from .runs import finish, is_finished, new_run, newest_run
+from .runs import RUNS, discard_if_empty, finish, is_finished, new_run, newest_run
 
 DEFAULTS = Path("configs/default.yaml")
 SPEC = "spec.json"
 RUN_FOLDER = "FIT_RUN_FOLDER"  # tells the processes that a strategy starts which folder the first one made
+
+
+class SaveConfig(SaveConfigCallback):
+    """Writes config.yaml, and tells the loggers the whole configuration."""
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        config = yaml.safe_load(self.parser.dump(self.config))
+        for logger in trainer.loggers:
+            logger.log_hyperparams({"config": config})
 
 
 class FitCLI(LightningCLI):
@@ -44,11 +54,13 @@ class FitCLI(LightningCLI):
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             seed_everything_default=0,
+            save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
             trainer_defaults={"use_distributed_sampler": False},
             parser_kwargs={
                 "prog": "fit",
-                "description": "Train a network in runs/<name>/<date-time>/.",
+                "description": "Train a network in a new folder runs/<name>/<date-time>/. "
+                "fit --resume [FOLDER] goes on with the newest unfinished run, or that one, and takes no other option.",
                 "default_config_files": [] if resumed else [str(DEFAULTS)],
                 "allow_abbrev": False,
                 "exit_on_error": False,
@@ -58,9 +70,6 @@ class FitCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--name", type=str, default="default", help="folder of the run below runs/")
         parser.add_argument("--init_from", type=str | None, default=None, help="checkpoint whose weights to start from")
-        parser.add_argument(
-            "--resume", help="go on with the newest unfinished run, or the folder given; takes no other option"
-        )
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
@@ -85,6 +94,14 @@ class FitCLI(LightningCLI):
         if saved.is_file():  # of this run, from before a stop or from another process: its images were read once
             values = json.loads(saved.read_text(encoding="utf-8"))
             self.config.data.mean, self.config.data.std = values["mean"], values["std"]
+
+    def instantiate_classes(self) -> None:
+        try:
+            super().instantiate_classes()
+        except BaseException:
+            if self.run_folder is not None and not self.resumed:
+                discard_if_empty(self.run_folder)
+            raise
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         optional = [self.config_init[key] for key in CALLBACKS if self.config_init[key] is not None]
@@ -112,9 +129,10 @@ def _is_first_process() -> bool:
 
 
 def _run_folder(name: str) -> Path:
-    if not _is_first_process() and RUN_FOLDER in os.environ:
-        return Path(os.environ[RUN_FOLDER])
-    return new_run(name)
+    if _is_first_process():
+        return new_run(name)
+    # Only the first process writes. One that a launcher such as torchrun has started isn't told the folder.
+    return Path(os.environ.get(RUN_FOLDER, RUNS / name / "of the first process"))
 
 
 def fit(args: list[str]) -> None:
@@ -152,7 +170,7 @@ def _resume(args: list[str]) -> None:
     cli = FitCLI(["--config", str(run / "config.yaml")], resumed=run, first_step=checkpoint["global_step"])
     if cli.model.spec != DataSpec.from_dict(checkpoint["hyper_parameters"]["spec"]):
         raise ValueError(f"the data is no longer what {run} was trained on (compare {run / SPEC}).")
-    print(f"resuming {run} at epoch {checkpoint['epoch']}, step {checkpoint['global_step']}", flush=True)
+    rank_zero_info(f"resuming {run} at epoch {checkpoint['epoch']}, step {checkpoint['global_step']}")
     _run(cli, checkpoint_path)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,13 @@ def new_run(name: str) -> Path:
             continue
         return run
     raise AssertionError("unreachable")
+
+
+def discard_if_empty(run: Path) -> None:
+    """Take back a folder in which nothing has happened yet, and the folders above it if they are empty too."""
+    with suppress(OSError):
+        for folder in (run, run.parent, RUNS):
+            folder.rmdir()
 
 
 def is_finished(run: Path) -> bool:

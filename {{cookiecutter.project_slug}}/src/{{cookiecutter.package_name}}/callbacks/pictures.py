@@ -7,6 +7,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_only
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from torch import Tensor
 from torchmetrics import Metric
@@ -18,6 +19,8 @@ Mistake = tuple[float, Tensor, str]  # how sure, image uint8 [C, H, W], caption
 
 class Pictures(Callback):
     """Draws what a test, or the last validation of a run, got wrong.
+
+    The confusion matrix counts the images of all processes, the mistakes are those of the first one.
 
     Args:
         num_mistakes: mistakes shown, at least 1.
@@ -48,11 +51,14 @@ class Pictures(Callback):
     ) -> None:
         assert isinstance(pl_module, ImageClassifier) and self._confusion is not None
         images, labels = batch
+        classes = pl_module.spec.classes
         probabilities = pl_module.probabilities(outputs)
         self._confusion.update(probabilities, labels.long())
         sureness, predicted, wrong = pl_module.task.mistakes(probabilities, labels)
         for index in (sureness * wrong).topk(min(self.num_mistakes, len(images))).indices[: int(wrong.sum())].tolist():
-            caption = f"{pl_module.spec.classes[predicted[index]]} {sureness[index]:.2f}"
+            name, truth = classes[predicted[index]], labels[index]
+            is_what = classes[truth] if truth.ndim == 0 else ("absent", "present")[int(truth[predicted[index]])]
+            caption = f"{name} {sureness[index]:.2f}\nis {is_what}"
             self._mistakes.append((float(sureness[index]), images[index].cpu(), caption))
         self._mistakes = sorted(self._mistakes, key=lambda mistake: -mistake[0])[: self.num_mistakes]
 
@@ -75,8 +81,8 @@ class Pictures(Callback):
         if self._confusion is None or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         if len(classes) <= self.max_classes:
-            self._confusion.compute()  # on every rank
-            _publish(trainer, f"{stage}_confusion_matrix", self._confusion.plot(labels=classes)[0])
+            counts = self._confusion.compute()  # by all processes together
+            _publish(trainer, f"{stage}_confusion_matrix", self._confusion.plot(counts, labels=classes)[0])
         if self._mistakes:
             _publish(trainer, f"{stage}_mistakes", _grid(self._mistakes))
 
@@ -84,7 +90,7 @@ class Pictures(Callback):
 def _grid(mistakes: list[Mistake]) -> Figure:
     num_columns = min(4, len(mistakes))
     num_rows = -(-len(mistakes) // num_columns)
-    figure = Figure(figsize=(2 * num_columns, 2.3 * num_rows), layout="constrained")
+    figure = Figure(figsize=(2 * num_columns, 2.5 * num_rows), layout="constrained")
     axes = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for axis in axes:
         axis.axis("off")
@@ -105,3 +111,4 @@ def _publish(trainer: Trainer, name: str, figure: Figure) -> None:
             logger.experiment.add_figure(name, figure, trainer.global_step)
         elif isinstance(logger, WandbLogger):
             logger.log_image(name, [str(path)])
+    plt.close(figure)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..randomness import step_seed
 from .augmentation import Augmentation
-from .datasets import Images, count_classes, encode_labels
+from .datasets import Images, encode_labels
 from .decoding import Decoding
 from .inspection import inspect_images
 from .loading import EvaluationOrder, TrainingLoader, TrainingOrder, auto_workers, collate
@@ -80,6 +80,7 @@ class ImageDataModule(LightningDataModule):
         self.persistent_workers, self.prefetch_factor, self.seed = persistent_workers, prefetch_factor, seed
         self.predict_dataset: Dataset[Any] | None = None
         self._spec: DataSpec | None = None
+        self._skipped: set[str] = set()
         self._splits: dict[str, Images] = {}
 
     @classmethod
@@ -93,7 +94,8 @@ class ImageDataModule(LightningDataModule):
     ) -> "ImageDataModule":
         """The splits and classes of the training; `root` is where the data is now."""
         data = cls(spec.source, root or spec.root, spec.source_args, batch_size=batch_size, num_workers=num_workers)
-        data.task, data.decoding, data.splits, data._spec = spec.task, spec.decoding, spec.splits, spec
+        data.task, data.decoding, data.splits = spec.task, spec.decoding, spec.splits
+        data._spec, data._skipped = spec, set(spec.skipped)
         return data
 
     @property
@@ -112,14 +114,14 @@ class ImageDataModule(LightningDataModule):
         source = open_source(self.source, Path(self.root) if self.root else None, self.source_args)
         if self._spec and (unknown := [name for name in source.classes if name not in self._spec.classes]):
             raise ValueError(f"classes {unknown} in root {self.root} are unknown; trained on {self._spec.classes}.")
-        source = replace(source, splits=self.splits.complete(source.splits))
-        return source.without(set(self._spec.skipped)) if self._spec and self._spec.skipped else source
+        return replace(source, splits=self.splits.complete(source.splits))
 
     def _images(self, name: str, classes: list[str]) -> Images:
         if name not in self._source.splits:
             raise ValueError(f"root {self.root} has no {name} images.")
         if name not in self._splits:
             samples = self._source.splits[name]
+            samples = samples.where([key not in self._skipped for key in samples.keys])
             labels = encode_labels(samples, classes, self.task)
             self._splits[name] = Images(samples, labels, self.decoding, in_memory=self._source.in_memory)
         return self._splits[name]
@@ -131,7 +133,7 @@ class ImageDataModule(LightningDataModule):
         broken: dict[str, str] = {}
         for name in ("test", "val", "train"):
             images = self._images(name, classes)
-            mean, std, errors = inspect_images(images, name=name, num_workers=self._num_workers(images))
+            mean, std, errors = inspect_images(images, name=name, num_threads=self._num_workers(images))
             broken |= errors
         self._leave_out(broken)
         return DataSpec(
@@ -153,20 +155,20 @@ class ImageDataModule(LightningDataModule):
             raise ValueError(f"{len(broken)} broken images (left out with on_broken: skip): {[*broken.values()][:3]}.")
         if broken:
             rank_zero_info(f"{len(broken)} broken images are left out: {[*broken.values()]}")
-            self._source = self._source.without(broken)
+            self._skipped = set(broken)
             self._splits.clear()
 
     def _class_counts(self, classes: list[str]) -> list[int]:
         """Training images of each class; reports those of every split."""
-        counts = {name: count_classes(self._images(name, classes).labels, len(classes)) for name in SPLITS}
-        if missing := [label for label, count in zip(classes, counts["train"], strict=True) if not count]:
+        counts = {name: self._images(name, classes).class_counts(classes) for name in SPLITS}
+        if missing := [label for label, count in counts["train"].items() if not count]:
             raise ValueError(
                 f"no training images of the classes {missing} with splits.salt {self.splits.salt!r}: add images, lower "
                 "splits.val_share and splits.test_share, or change the salt."
             )
         for name, numbers in counts.items():
-            rank_zero_info(f"{name}: {len(self._splits[name])} images, {dict(zip(classes, numbers, strict=True))}")
-        return counts["train"]
+            rank_zero_info(f"{name}: {len(self._splits[name])} images, {numbers}")
+        return list(counts["train"].values())
 
     def _num_workers(self, dataset: Dataset[Any]) -> int:
         if self.num_workers != "auto":

@@ -29,6 +29,10 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor] | list[tuple[Tensor, Tensor]]:
         return (self.pixels[indices], self.labels[indices]) if self.in_memory else [self[i] for i in indices]
 
+    def class_counts(self, classes: list[str]) -> dict[str, int]:
+        counts = self.labels.bincount(minlength=len(classes)) if self.labels.ndim == 1 else self.labels.sum(0)
+        return {name: int(count) for name, count in zip(classes, counts, strict=True)}
+
 
 def encode_labels(samples: Samples, classes: list[str], task: str) -> Tensor:
     """Class indices, int64 [N]; for multilabel ones and zeros, float32 [N, num_classes]."""
@@ -44,9 +48,3 @@ def encode_labels(samples: Samples, classes: list[str], task: str) -> Tensor:
     for row, labels in zip(encoded, samples.labels, strict=True):
         row[[numbers[label] for label in labels]] = 1
     return encoded
-
-
-def count_classes(labels: Tensor, num_classes: int) -> list[int]:
-    """Images of each class."""
-    counts: list[int] = (labels.bincount(minlength=num_classes) if labels.ndim == 1 else labels.sum(0).long()).tolist()
-    return counts

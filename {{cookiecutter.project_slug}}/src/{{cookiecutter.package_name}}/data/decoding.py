@@ -1,6 +1,7 @@
 """From an image file to uint8 pixels, stated so that others can repeat it to the pixel."""
 
 import struct
+import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,9 @@ from torch import Tensor
 
 IMAGE_SUFFIXES = (".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _MODES = {1: "L", 3: "RGB"}
-_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, RuntimeError, TokenError, struct.error, Image.DecompressionBombError)
+# What the decoders raise on damaged bytes, as found by feeding them such.
+_DAMAGE: tuple[type[Exception], ...] = (OSError, ValueError, SyntaxError, EOFError, RuntimeError, ArithmeticError)
+_DAMAGE += (LookupError, TypeError, MemoryError, struct.error, zlib.error, TokenError, Image.DecompressionBombError)
 
 
 class BrokenImageError(ValueError):
@@ -121,5 +124,7 @@ def _read_tiff(path: Path) -> NDArray[Any]:
 
     with TiffFile(path) as file:
         series = file.series[0]
+        if series.nbytes > 2**31:
+            raise ValueError(f"it claims {series.nbytes} bytes, the limit is 2 GiB")
         bands = [axis for axis, name in enumerate(series.axes) if name not in "YX"]
         return np.moveaxis(series.asarray(), bands, range(-len(bands), 0))

@@ -1,46 +1,40 @@
 """One pass over images that finds the broken ones and measures the others."""
 
 import math
+from multiprocessing.pool import ThreadPool
 
-import torch
+import numpy as np
 from lightning.pytorch.utilities import rank_zero_only
-from torch.utils.data import DataLoader, Dataset
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from .datasets import Images
 from .decoding import BrokenImageError
 
 
-class _Sums(Dataset[tuple[list[list[int]], str]]):
-    """Of each image, per channel: number, sum and sum of squares of its levels, as integers; or why it is broken."""
-
-    def __init__(self, images: Images) -> None:
-        self.images = images
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[list[list[int]], str]:
-        try:
-            levels = self.images[index][0].flatten(1).long()
-        except BrokenImageError as error:
-            return [[0], [0], [0]], str(error)
-        return torch.stack((torch.ones_like(levels), levels, levels * levels)).sum(2).tolist(), ""
-
-
-def inspect_images(images: Images, *, name: str, num_workers: int) -> tuple[list[float], list[float], dict[str, str]]:
+def inspect_images(images: Images, *, name: str, num_threads: int) -> tuple[list[float], list[float], dict[str, str]]:
     """Mean and deviation per channel, of images scaled to [0, 1], and what is wrong with the broken ones, by key.
 
     A bar on stderr shows the progress of what takes more than two seconds.
     """
-    loader = DataLoader(_Sums(images), 32, num_workers=num_workers, collate_fn=list, generator=torch.Generator())
-    rows = (row for batch in loader for row in batch)
-    bar = tqdm(rows, f"checking {name}", len(images), delay=2, disable=rank_zero_only.rank != 0)  # type: ignore[attr-defined]
-    total = torch.zeros(3, 1, dtype=torch.int64)
+
+    def sums(index: int) -> tuple[NDArray[np.int64], str]:
+        try:
+            levels = images[index][0].flatten(1).numpy()
+        except BrokenImageError as error:
+            return np.zeros((3, 1), np.int64), str(error)
+        squares = np.square(levels, dtype=np.uint16)
+        count = np.full(len(levels), levels.shape[1])
+        return np.stack((count, levels.sum(1, dtype=np.int64), squares.sum(1, dtype=np.int64))), ""
+
+    total = np.zeros((3, 1), np.int64)  # integers, so that the order does not matter
     broken: dict[str, str] = {}
-    for key, (sums, error) in zip(images.samples.keys, bar, strict=True):
-        total = total + torch.tensor(sums)
-        broken |= {key: error} if error else {}
+    with ThreadPool(max(num_threads, 1)) as pool:
+        results = pool.imap(sums, range(len(images)), chunksize=32)
+        bar = tqdm(results, f"checking {name}", len(images), delay=2, disable=rank_zero_only.rank != 0)  # type: ignore[attr-defined]
+        for key, (part, error) in zip(images.samples.keys, bar, strict=True):
+            total = total + part
+            broken |= {key: error} if error else {}
     moments = [(max(count, 1), level, square) for count, level, square in zip(*total.tolist(), strict=True)]
     mean = [level / (255 * count) for count, level, _ in moments]
     std = [math.sqrt(count * square - level**2) / (255 * count) or 1.0 for count, level, square in moments]

@@ -28,7 +28,7 @@ def auto_workers(num_processes: int) -> int:
 class TrainingOrder(DistributedSampler[int]):
     """A rank's share of a permutation by (seed, epoch), evenly cut, less a last batch of one: batch norm needs two.
 
-    Lightning replaces no DistributedSampler. `position` gives the batch that is due after a resume.
+    Lightning replaces no DistributedSampler. `position` gives the batch that is due: 0, or after a resume another.
     """
 
     def __init__(
@@ -45,15 +45,12 @@ class TrainingOrder(DistributedSampler[int]):
         super().__init__(dataset, num_replicas, rank, seed=seed * 1_000_003, drop_last=True)
         self.batch_size = batch_size
         self.position = position
-        self.resuming = False
 
     def __len__(self) -> int:
         return self.num_samples - (self.num_samples % self.batch_size == 1)
 
     def __iter__(self) -> Iterator[int]:
-        first = self.position() * self.batch_size if self.resuming else 0
-        self.resuming = False
-        return iter(list(super().__iter__())[first : len(self)])
+        return iter(list(super().__iter__())[self.position() * self.batch_size : len(self)])
 
 
 class EvaluationOrder(DistributedSampler[int]):
@@ -67,17 +64,17 @@ class EvaluationOrder(DistributedSampler[int]):
 
 
 class TrainingLoader(DataLoader[Any]):
-    """A loader that Lightning takes as resumable; the batch that is due comes from the sampler's `position`."""
+    """A loader that Lightning takes as resumable, by the two methods; the sampler's `position` is what is resumed."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        # The first `next` starts the epoch: Lightning 2.6 calls `iter` before it has restored the epoch.
+        # The first `next` starts the epoch: Lightning 2.6 calls `iter` before it has restored epoch and position.
         yield from super().__iter__()
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.sampler.resuming = True  # type: ignore[attr-defined]
+        pass
 
 
 def collate(batch: tuple[Tensor, Tensor] | list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

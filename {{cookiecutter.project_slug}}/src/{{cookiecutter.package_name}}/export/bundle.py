@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from .. import __version__
 from ..data.decoding import IMAGE_SUFFIXES
 from . import open_format
 from .golden import check_golden, read_golden, write_golden
@@ -37,7 +38,7 @@ Classifies images ({task}); labels.txt names the classes in the order of the sco
 files (pixels stay in [0, 255]: normalising is inside the model), what comes out, and what was checked. A consumer that
 gets other scores than golden.json for the images in golden/ decodes in another way and must not be used.
 
-Test split: {checks[test_split]}
+Test split: {test_split}
 """
 
 
@@ -66,20 +67,19 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _versions(format: str) -> dict[str, str]:
-    package = __name__.split(".")[0]  # its distribution may be named otherwise, and is found by the command
-    own = [script.dist for script in entry_points(group="console_scripts") if script.module == f"{package}.cli"]
-    versions = {dist.name: dist.version for dist in own if dist} | {"python": platform.python_version()}
-    return versions | {name: version(name) for name in ("torch", *open_format(format).PACKAGES)}
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    own = {__name__.split(".")[0]: __version__, "python": platform.python_version()}
+    return own | {name: version(name) for name in ("torch", *packages)}
 
 
 def _labels(classes: list[str]) -> str:
     if broken := [name for name in classes if name.splitlines() != [name]]:
         raise ValueError(f"labels.txt has one class a line, so a class can't be named {broken[0]!r}.")
-    return "".join(f"{name}\n" for name in classes)
+    return "\n".join([*classes, ""])
 
 
-def _describe(graph: Graph, options: Options, checkpoint: Path) -> dict[str, Any]:
+def describe(graph: Graph, options: Options, checkpoint: Path) -> dict[str, Any]:
+    """What consumers must know."""
     spec, decoding = graph.spec, graph.spec.decoding
     policy = inspect.cleandoc(str(type(decoding).__doc__)).split("\n\nArgs:")[0]
     layout = {"layout": "NCHW", "dtype": "uint8", "colours": COLOURS.get(decoding.channels, "bands, as in the file")}
@@ -91,45 +91,46 @@ def _describe(graph: Graph, options: Options, checkpoint: Path) -> dict[str, Any
         "decoding": {**asdict(decoding), "suffixes": sorted(IMAGE_SUFFIXES), "policy": policy},
         "preprocessing": {"inside_the_model": "(pixel / 255 - mean) / std", **graph.preprocessing()},
         "outputs": {"logits": "the network's raw scores", "probabilities": MEANINGS[spec.task]},
-        "versions": _versions(options.format),
+        "versions": _versions(open_format(options.format).PACKAGES),
         "checkpoint": {"name": checkpoint.name, "sha256": _sha256(checkpoint)},
     }
 
 
 def _images(loader: Loader | None, folder: Path) -> Tensor:
-    """Images from all over the test split, or else the golden ones, uint8 [N, C, H, W]."""
+    """At most 64 images from all over the test split, or else the golden ones, uint8 [N, C, H, W]."""
     if loader is None:
         return torch.stack([pixels for _, pixels, _ in read_golden(folder)])
-    chosen = torch.linspace(0, len(loader.dataset) - 1, 64).long().unique()  # type: ignore[arg-type]
-    return torch.stack([loader.dataset[index][0] for index in chosen.tolist()])
+    num_images = len(loader.dataset)  # type: ignore[arg-type]
+    return torch.stack([loader.dataset[index][0] for index in range(0, num_images, -(-num_images // 64))])
 
 
-def check_bundle(folder: Path, graph: Graph, options: Options, loader: Loader | None) -> dict[str, Any]:
-    """Run the exported model from its folder alone; without a loader, what needs the test split is null."""
-    images = _images(loader, folder)
-    with load_afresh(folder, options) as run:
-        checks = {
-            "batch_sizes": check_batch_sizes(run, graph, images, options),
-            "golden": check_golden(run, folder, graph, options),
-            "test_split": loader and check_test_split(run, graph, loader, options),
-        }
-    places = (Path.home(), Path.cwd(), Path(__file__).parents[1], Path(sys.prefix))
-    check_contents(folder, images if loader else images[:0], places)
-    return checks | ({} if loader else {"missing": UNREACHABLE})
+def seal(folder: Path, model: dict[str, Any]) -> None:
+    """Write the model card, and model.json with the hashes of all other files."""
+    test_split = model["checks"]["test_split"] or UNREACHABLE
+    (folder / "README.md").write_text(CARD.format(**model, test_split=test_split), "utf-8")
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    hashes = {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
+    text = json.dumps({**model, "files": hashes}, ensure_ascii=False, indent=2, allow_nan=False)
+    (folder / MODEL).write_text(text + "\n", "utf-8")
 
 
 def write_bundle(
     folder: Path, graph: Graph, options: Options, checkpoint: Path, loader: Loader | None
 ) -> dict[str, Any]:
-    """Fill the folder and check all of it; returns what model.json says."""
+    """Fill the folder and check all of it; what needs the test split is null without a loader. Returns model.json."""
     (folder / "labels.txt").write_text(_labels(graph.spec.classes), "utf-8", newline="\n")
     write_golden(folder, graph, options)
-    checks = {"atol": options.atol, "rtol": options.rtol} | probe(graph, _images(loader, folder), options)
+    images = _images(loader, folder)
+    checks = {"atol": options.atol, "rtol": options.rtol} | probe(graph, images, options)
     open_format(options.format).write(graph, folder, options)
-    model = _describe(graph, options, checkpoint)
-    model["checks"] = checks | check_bundle(folder, graph, options, loader)
-    (folder / "README.md").write_text(CARD.format(**model), "utf-8")
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    model["files"] = {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
-    (folder / MODEL).write_text(json.dumps(model, ensure_ascii=False, indent=2, allow_nan=False), "utf-8")
+    with load_afresh(folder, options) as run:
+        checks["batch_sizes"] = check_batch_sizes(run, graph, images, options)
+        checks["golden"] = check_golden(run, folder, graph, options)
+        checks["test_split"] = loader and check_test_split(run, graph, loader, options)
+    places = (checkpoint.resolve().parent, Path.home(), Path.cwd(), Path(__file__).parents[1], Path(sys.prefix))
+    checks["contents"] = check_contents(folder, images if loader else None, places)
+    if loader is None:
+        checks["missing"] = UNREACHABLE
+    model = describe(graph, options, checkpoint) | {"checks": checks}
+    seal(folder, model)
     return model

@@ -6,6 +6,7 @@ from typing import Literal
 from ..checkpoints import find_checkpoint, load_classifier
 from ..data.datamodule import ImageDataModule
 from ..data.spec import DataSpec
+from . import open_format
 from .bundle import UNREACHABLE, Loader, replacing, write_bundle
 from .graph import Graph, Options
 
@@ -37,6 +38,9 @@ def export(
         force: replace an existing bundle, once the new one is verified.
         num_workers: processes that decode the test images.
     """
+    if batch != "dynamic" and batch < 1:
+        raise ValueError(f"batch must be dynamic or at least 1, got {batch}.")
+    open_format(format)
     options = Options(format, opset, batch, atol, rtol)
     checkpoint = find_checkpoint(ckpt_path)
     output = output or checkpoint.with_name(f"{checkpoint.stem}-{format}")
@@ -50,14 +54,12 @@ def export(
 def _test_split(
     spec: DataSpec, root: str | None, batch: Literal["dynamic"] | int, num_workers: int | Literal["auto"]
 ) -> Loader | None:
+    batch_size = 64 if batch == "dynamic" else batch
     try:
-        batch_size = 64 if batch == "dynamic" else batch
         data = ImageDataModule.from_spec(spec, root=root, batch_size=batch_size, num_workers=num_workers)
-        if not len(data.split("test")):
-            raise ValueError("the test split has no image.")
+        return data.test_dataloader()
     except (OSError, ValueError) as error:
         if root is not None:
             raise
         print(f"{UNREACHABLE} ({error})")
         return None
-    return data.test_dataloader()

@@ -1,8 +1,8 @@
 """Where images and labels come from: SOURCES, one file per source, found by its name."""
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
 from itertools import compress
@@ -28,6 +28,7 @@ class Samples:
     labels: Sequence[tuple[str, ...]]
 
     def where(self, kept: list[bool]) -> "Samples":
+        """The samples that are marked as kept."""
         keys, images, labels = compress(self.keys, kept), compress(self.images, kept), compress(self.labels, kept)
         return Samples(list(keys), list(images), list(labels))
 
@@ -43,10 +44,6 @@ class Source:
     classes: list[str]
     splits: dict[str, Samples]
     in_memory: bool = False
-
-    def without(self, keys: Collection[str]) -> "Source":
-        splits = {name: part.where([key not in keys for key in part.keys]) for name, part in self.splits.items()}
-        return replace(self, splits=splits)
 
 
 def open_source(name: str, root: Path | None, source_args: dict[str, Any]) -> Source:

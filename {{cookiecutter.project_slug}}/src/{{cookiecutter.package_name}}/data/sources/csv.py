@@ -13,12 +13,16 @@ def open_source(
     """Paths are relative to the file's folder; the split column is optional."""
     root = existing(root, f"a CSV file with the columns {path_column} and {label_column}")
     splits: dict[str, tuple[list[str], list[Path], list[tuple[str, ...]]]] = {}
+    seen: set[Path] = set()
     for line, row in _rows(root, [path_column, label_column]):
         split, path = row.get(split_column, "train"), root.parent / row[path_column]
         if split not in SPLITS:
             raise ValueError(f"{root} line {line}: {split_column} must be one of {SPLITS}, got {split!r}.")
         if not path.is_file():
             raise ValueError(f"{root} line {line}: {path_column} {row[path_column]!r} is no file in {root.parent}.")
+        if path in seen:
+            raise ValueError(f"{root} line {line}: {path_column} {row[path_column]!r} stands twice.")
+        seen.add(path)
         keys, images, labels = splits.setdefault(split, ([], [], []))
         keys.append(Path(row[path_column]).as_posix())
         images.append(path)
