@@ -15,7 +15,6 @@ SOURCES = sorted(path.stem for path in (PACKAGE / "data" / "sources").glob("[a-z
 CALLBACKS = sorted(path.stem for path in (PACKAGE / "callbacks").glob("[a-z]*.py"))
 SINGLES = [*SOURCES, *CALLBACKS, "torchvision_models"]
 EVERYTHING = [stem for stem in SINGLES if stem != "folder"]  # one source has to stay
-IN_EVERY_RUN = {"digits", "pictures"}  # the source of the defaults, and what other modules look up
 AROUND = (".dockerignore", ".github", ".gitlab-ci.yml", ".pre-commit-config.yaml", "Dockerfile")
 OTHER_ANSWERS = {
     "package_name": "a_package_whose_name_is_forty_characters",
@@ -26,12 +25,13 @@ OTHER_ANSWERS = {
 
 
 def single(stem: str) -> object:
-    return pytest.param([stem], id=stem, marks=() if stem in IN_EVERY_RUN else pytest.mark.slow)
+    return pytest.param([stem], id=stem, marks=pytest.mark.slow)
 
 
 def listed_tests(project: Project) -> set[str]:
     lines = project.python("pytest", "--collect-only", "-q").stdout.splitlines()
-    return {line.replace(".py::", "::").replace("/", ".") for line in lines if "::" in line}
+    ids = [line.partition(".py::") for line in lines if ".py::" in line]
+    return {f"{file.replace('/', '.')}::{name}" for file, _, name in ids}
 
 
 def passed_tests(project: Project) -> set[str]:

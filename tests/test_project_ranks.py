@@ -32,7 +32,7 @@ class Probe(Callback):
 
 def draw_table(folder: Path, num_test: int) -> Path:
     """A table of images whose first pixel tells their place in the split."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for split, num_images in (("train", NUM_TRAIN), ("val", NUM_VAL), ("test", num_test)):
         for number in range(num_images):
             label = LABELS[number % len(LABELS)]
@@ -84,7 +84,7 @@ def test_the_numbers_of_two_processes_are_those_of_one(num_test: int, project: P
 @pytest.mark.parametrize("num_files", [1, 5])
 def test_rows_of_two_processes_are_those_of_one(num_files: int, project: Project, checkpoint: Path) -> None:
     paths = [project.folder / "data" / f"train{number}.png" for number in reversed(range(num_files))]
-    common = (*paths, "--ckpt_path", checkpoint, "--batch_size", "2", "--output")
+    common: list[str | Path] = [*paths, "--ckpt_path", checkpoint, "--batch_size", "2", "--output"]
     alone, shared = (project.folder / f"{name}{num_files}.csv" for name in ("alone", "shared"))
     project.run("predict", *common, alone)
     project.run("predict", *common, shared, *RANKS)

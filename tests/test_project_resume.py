@@ -7,8 +7,8 @@ import pytest
 import torch
 from projects import NETWORK, Project, bake_project, draw_folder
 
-BASIC = ("--model.network", "SmallResidual", "--model.network_args", "{dropout: 0.3}", "--trainer.max_epochs", "6")
-BASIC = (*BASIC, "--trainer.limit_train_batches", "11", "--trainer.log_every_n_steps", "1")
+NETWORK_OPTIONS = ("--model.network", "SmallResidual", "--model.network_args", "{dropout: 0.3}")
+LENGTH = ("--trainer.max_epochs", "6", "--trainer.limit_train_batches", "11", "--trainer.log_every_n_steps", "1")
 IN_MID_EPOCH = ("--checkpoint.every_n_train_steps", "4", "--checkpoint.save_on_train_epoch_end", "null")
 FOLDER = ("--data.source", "folder", "--data.root", "images", "--data.batch_size", "4", "--data.num_workers", "2")
 FLIPS = ("--data.augmentation", "{crop_padding: 3, horizontal_flip: true}")
@@ -40,12 +40,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(case: str, project: Project) -> None:
-    options = (*BASIC, *FLIPS, *CASES[case])
+    options = (*NETWORK_OPTIONS, *LENGTH, *FLIPS, *CASES[case])
     whole = project.fit(*options)
     killed = project.kill_fit(*options, step=25)
     runs = project.runs()
     resumed = project.run("fit", "--resume")
-    print(resumed.stdout.splitlines()[0])
+    print(next(line for line in resumed.stderr.splitlines() if line.startswith("resuming")))
     assert project.runs() == runs
     assert files_of(killed) == files_of(whole)
     torch.testing.assert_close(read_last(killed), read_last(whole), rtol=0, atol=0)

@@ -35,7 +35,7 @@ def test_each_of_two_runs_leaves_one_offline_run_in_its_folder(key: dict[str, st
 
 
 def test_a_resumed_run_keeps_its_id(project: Project) -> None:
-    run = project.kill_fit(*LONG, *EVERY_FOUR_STEPS, step=10, env=UNREACHABLE)
+    run = project.kill_fit(*LONG, *EVERY_FOUR_STEPS, step=20, env=UNREACHABLE)
     project.run("fit", "--resume", env=UNREACHABLE)
     assert (run / "result.json").is_file()
     assert project.runs() == [run]

@@ -55,10 +55,11 @@ def _usage(program: str) -> str:
 
 
 def _quieten() -> None:
-    """Keep out what Lightning 2.6 says that concerns no user: advertisements, and deprecations of its own."""
+    """Keep out what Lightning 2.6 says that concerns no user: tips, its own deprecations, and advice on workers."""
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
         lambda record: "Tip:" not in record.getMessage()
     )
+    warnings.filterwarnings("ignore", message=r".*does not have many workers")  # images in memory need none
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
     warnings.filterwarnings(
         "ignore", message=r"\s*(``instantiate_classes``|skip_none|By default only one Jsonargparse)"

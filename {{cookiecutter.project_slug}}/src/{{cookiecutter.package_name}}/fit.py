@@ -91,7 +91,7 @@ class FitCLI(LightningCLI):
             for key, value in run_arguments(logger.class_path, self.run_folder).items():
                 logger.init_args[key] = value
         saved = self.run_folder / SPEC
-        if saved.is_file():  # of this run, from before a stop or from another process: its images were read once
+        if saved.is_file():  # of this run, from before a stop or from another process
             values = json.loads(saved.read_text(encoding="utf-8"))
             self.config.data.mean, self.config.data.std = values["mean"], values["std"]
 

@@ -1,0 +1,27 @@
+"""On a CUDA device, in mixed precision, a project trains, tests and exports what it does on the CPU."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from projects import bake_project, numbers, read_json
+
+VISIBLE = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
+def test_mixed_precision_trains_and_exports_a_model_that_is_right(precision: str, tmp_path: Path) -> None:
+    project = bake_project(tmp_path)
+    options = ("--trainer.precision", precision, "--trainer.gradient_clip_val", "1.0")
+    run = project.fit("--trainer.accelerator", "cuda", *options, env=VISIBLE)
+    project.run("test", "--accelerator", "cuda", env=VISIBLE)
+    on_gpu = numbers(run / "test")["test/accuracy"]
+    project.run("test")
+    project.run("export", "--output", "bundle", env=VISIBLE)
+    checks = read_json(project.folder / "bundle" / "model.json")["checks"]
+    assert on_gpu >= 0.97
+    assert numbers(run / "test")["test/accuracy"] == pytest.approx(on_gpu, abs=0.005)
+    assert max(checks["test_split"]["largest_difference"].values()) <= 1e-4
