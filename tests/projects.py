@@ -109,6 +109,13 @@ def bake_project(folder: Path, answers: Answers | None = None) -> Project:
     return Project(project, answers.get("package_name", answers["project_slug"]))
 
 
+def consume(project: Project, bundle: Path, *paths: Path) -> Done:
+    """Run the consumer where nothing of the project can be imported."""
+    script = project.folder / "deploy" / "python" / "classify.py"
+    command = [sys.executable, *map(str, (script, bundle, *paths))]
+    return subprocess.run(command, cwd=bundle.parent, env={"PYTHONPATH": ""}, capture_output=True, text=True)
+
+
 def read_rows(file: Path) -> list[dict[str, str]]:
     """Rows of a CSV file."""
     with file.open(newline="", encoding="utf-8") as lines:

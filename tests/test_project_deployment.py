@@ -2,15 +2,13 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import ExifTags, Image
-from projects import Done, Project, bake_project, draw_image, read_rows
+from projects import Project, bake_project, consume, draw_image, read_rows
 
 RULES = ("squash", "crop", "pad")
 SIZE = ("--data.decoding.image_size", "[24, 40]")
@@ -62,13 +60,6 @@ def with_rule(checkpoint: Path, rule: str) -> Path:
     changed = checkpoint.with_name(f"{rule}.ckpt")
     torch.save(content, changed)
     return changed
-
-
-def consume(project: Project, bundle: Path, *paths: Path) -> Done:
-    """Run the consumer where nothing of the project can be imported."""
-    script = project.folder / "deploy" / "python" / "classify.py"
-    command = [sys.executable, *map(str, (script, bundle, *paths))]
-    return subprocess.run(command, cwd=bundle.parent, env={"PYTHONPATH": ""}, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -1,5 +1,6 @@
 """The command line: verbs, help without torch, mistakes in one line."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,9 @@ def test_every_verb_has_a_help(verb: str, capsys: pytest.CaptureFixture[str], pr
         (["fit", "--ckpt_path", "last"], "ckpt_path"),
         (["fit", "--resume"], "no unfinished run"),
         (["fit", "--resume", "--trainer.max_epochs", "3"], "--init_from"),
+        (["fit", "--resume=nowhere"], "nowhere is no run folder"),
+        (["fit", "--trainer.enable_checkpointing", "false"], "enable_checkpointing"),
+        (["export", "--opset", "17"], "from 18 to 25"),
         (["test"], "no finished run"),
         (["test", "--ckpt_path", "nope.ckpt"], "nope.ckpt"),
         (["test", "--ckpt_path", "configs"], "folder"),
@@ -54,8 +58,9 @@ def test_every_verb_has_a_help(verb: str, capsys: pytest.CaptureFixture[str], pr
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    args: list[str], message: str, project: Path, capsys: pytest.CaptureFixture[str]
+    args: list[str], message: str, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logging.root.manager, "disable", logging.INFO)  # what a run tells of its start
     before = sorted(project.rglob("*"))
     assert cli.main(args) == 2
     error = capsys.readouterr().err

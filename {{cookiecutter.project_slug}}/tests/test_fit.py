@@ -109,7 +109,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_no_checkpoint(
     )
     assert main(["fit", *data, *SHORT]) == 1
     assert "the loss is nan at step 4 (epoch 0, batch 3)" in capsys.readouterr().err
-    assert not list(newest_run(finished=False).rglob("*.ckpt"))
+    assert not list(project.rglob("*.ckpt"))
 
 
 def test_a_validation_loss_that_is_not_finite_stops_the_run(
@@ -121,14 +121,51 @@ def test_a_validation_loss_that_is_not_finite_stops_the_run(
     )
     assert main(["fit", *data, *SHORT, "--trainer.num_sanity_val_steps", "0"]) == 1
     assert "val/loss is nan after epoch 0" in capsys.readouterr().err
-    assert not list(newest_run(finished=False).rglob("*.ckpt"))
+    assert not list(project.rglob("*.ckpt"))
 
 
 def test_default_callbacks_survive_an_overlay_that_lists_its_own(project: Path, data: list[str]) -> None:
     (project / "timer.yaml").write_text("trainer: {callbacks: [{class_path: Timer}]}\n", encoding="utf-8")
     found = {type(callback).__name__ for callback in FitCLI([*data, "-c", "timer.yaml"]).trainer.callbacks}
-    assert {"Timer", "ModelCheckpoint", "EarlyStopping", "LearningRateMonitor"} <= found
+    assert {"Timer", "RunCheckpoint", "EarlyStopping", "LearningRateMonitor"} <= found
     assert {kind.__name__ for kind in CALLBACKS.values()} <= found
+
+
+def test_a_moved_run_is_resumed_with_the_best_score_it_had(
+    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: ImageClassifier, outputs: object, batch: object, batch_idx: int) -> None:
+        if self.current_epoch == 1:
+            raise Stopped
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(ImageClassifier, "on_train_batch_end", stop)
+        main(["fit", *data, *SHORT, "--model.learning_rate", "0", "--model.weight_decay", "0"])
+    moved = newest_run(finished=False).rename(project / "moved")
+    before = (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns
+    worse = lambda self, batch, i: (self.log("val/loss", 1e9), self(batch[0]))[1]  # noqa: E731
+    monkeypatch.setattr(ImageClassifier, "validation_step", worse)
+    assert main(["fit", "--resume", str(moved.resolve())]) == 0
+    assert {path.name for path in (moved / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns == before
+
+
+def test_a_run_whose_configuration_was_edited_is_not_resumed(
+    project: Path, data: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *data, *SHORT]) == 0
+    run = newest_run(finished=True)
+    (run / "result.json").unlink()
+    text = (run / "config.yaml").read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(text.replace("batch_size: 8", "batch_size: 9"), encoding="utf-8")
+    assert main(["fit", "--resume"]) == 2
+    error = capsys.readouterr().err
+    assert "- batch_size: 8; + batch_size: 9" in error and "--init_from" in error
+
+
+def test_a_run_without_a_step_is_an_error(project: Path, data: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *data, "--trainer.max_epochs", "0"]) == 2
+    assert "no checkpoint was written" in capsys.readouterr().err
 
 
 def test_a_run_whose_data_has_changed_is_not_resumed(

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from jsonargparse import Namespace
 
 from {{cookiecutter.package_name}}.loggers import MetricsCsv, run_arguments
 
@@ -53,6 +54,6 @@ def test_wandb_is_offline_without_key_or_network(
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nothing listens there
     run = tmp_path / "digits" / "2030-01-01_00-00-00"
-    found = run_arguments("lightning.pytorch.loggers.WandbLogger", run)
+    found = run_arguments(Namespace(class_path="lightning.pytorch.loggers.WandbLogger", init_args=Namespace()), run)
     assert found["offline"] is True
     assert found["version"] == "digits_2030-01-01_00-00-00" and found["save_dir"] == str(run)

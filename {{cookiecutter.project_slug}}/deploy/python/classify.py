@@ -12,16 +12,8 @@ from PIL import Image, ImageOps
 
 bundle, paths, output = Path(sys.argv[1]), map(Path, sys.argv[2:]), csv.writer(sys.stdout)
 model, golden = (json.loads((bundle / name).read_text("utf-8")) for name in ("model.json", "golden/golden.json"))
-policy, rule, num = model["decoding"], model["decoding"]["resize"], model["input"]["shape"][0]
-
-
-def _fit(image: Image.Image, height: int, width: int) -> np.ndarray:
-    scale = {"squash": lambda *_: 0, "crop": max, "pad": min}[rule](height / image.height, width / image.width)
-    size = [max(1, int(side * scale + 0.5)) for side in image.size] if scale else [width, height]
-    canvas = Image.new(image.mode, (width, height), (policy["background"],) * len(image.getbands()))
-    image = image.resize(size, Image.Resampling.BILINEAR)
-    canvas.paste(image, (int((width - image.width) / 2), int((height - image.height) / 2)))
-    return np.atleast_3d(canvas).transpose(2, 0, 1)
+policy, num = model["decoding"], model["input"]["shape"][0]
+mode = {1: "L", 3: "RGB"}.get(policy["channels"]) or sys.exit("this program decodes grey and colour images only")
 
 
 def _decode(file: Path) -> np.ndarray:
@@ -37,7 +29,15 @@ def _decode(file: Path) -> np.ndarray:
     if image.has_transparency_data:
         paper = Image.new("RGBA", image.size, (policy["background"],) * 3 + (255,))
         image = Image.alpha_composite(paper, image.convert("RGBA"))
-    return _fit(image.convert({1: "L", 3: "RGB"}[policy["channels"]]), *policy["image_size"])
+    image, (height, width) = image.convert(mode), policy["image_size"]
+    scale = {"squash": lambda *_: 0, "crop": max, "pad": min}[policy["resize"]](
+        height / image.height, width / image.width
+    )
+    size = [max(1, int(side * scale + 0.5)) for side in image.size] if scale else [width, height]
+    canvas = Image.new(mode, (width, height), (policy["background"],) * len(mode))
+    image = image.resize(size, Image.Resampling.BILINEAR)
+    canvas.paste(image, (int((width - image.width) / 2), int((height - image.height) / 2)))
+    return np.atleast_3d(canvas).transpose(2, 0, 1)
 
 
 def _scores(file: Path) -> np.ndarray:

@@ -35,8 +35,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """The checkpoint's plain values, on the CPU; a ValueError where the file is none of ours."""
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        raise ValueError(f"{path} is no checkpoint that can be read safely ({str(error).split('.')[0]}).") from error
+    except (pickle.UnpicklingError, EOFError, RuntimeError, OSError) as error:
+        reason = str(error).split(".")[0] or "it is empty"
+        raise ValueError(f"{path} is no checkpoint that can be read safely: {reason}.") from error
     if not isinstance(checkpoint, dict) or "spec" not in checkpoint.get("hyper_parameters", {}):
         raise ValueError(f"{path} holds no ImageClassifier: its hyper_parameters have no 'spec'.")
     return checkpoint

@@ -137,7 +137,7 @@ class ImageClassifier(LightningModule):
         logits: Tensor = self(images)
         # Once per image: torchmetrics 1.9 forgets weights where NaN is not left out.
         loss.update(self.task.loss(logits, labels, None, 0.0).expand(len(images)))
-        metrics.update(self.probabilities(logits), labels)
+        metrics.update(self.probabilities(logits), labels.long())
         self.log(f"{stage}/loss", loss, prog_bar=True, on_step=False, on_epoch=True)
         self.log_dict(metrics, on_step=False, on_epoch=True)
         return logits

@@ -70,17 +70,26 @@ def _run(name: str, args: list[str]) -> None:
     _quieten()
     verb = VERBS[name]
     command: Callable[..., None] = getattr(import_module(f".{verb.module}", __package__), verb.function)
-    if name == "fit":
-        return command(args)
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    try:
+        command(args) if name == "fit" else _call(name, command, args)
+    except MisconfigurationException as error:  # a plain Exception to Python
+        raise ValueError(str(error)) from error
+
+
+def _call(name: str, command: Callable[..., None], args: list[str]) -> None:
+    """Parse the arguments of a plain typed function and call it."""
     from jsonargparse import ActionYesNo, ArgumentParser
 
+    verb = VERBS[name]
     parser = ArgumentParser(prog=name, description=verb.summary, exit_on_error=False, allow_abbrev=False)
     if "paths" in signature(command).parameters:
         parser.add_argument("paths", nargs="+", type=Path, help="image files, and folders that are searched for them")
     parser.add_function_arguments(command, as_group=False, skip={"paths", *verb.fixed, *verb.flags})
     for flag, meaning in verb.flags.items():
         parser.add_argument(f"--{flag}", action=ActionYesNo, default=False, help=meaning)
-    return command(**verb.fixed, **parser.instantiate(parser.parse_args(args)))
+    command(**verb.fixed, **parser.instantiate(parser.parse_args(args)))
 
 
 def _raised_here(error: BaseException) -> bool:
@@ -105,8 +114,8 @@ def _guarded(program: str, verb: str, args: list[str]) -> int:
         code, reason = 2, _one_line(error)
     except (ArithmeticError, RuntimeError) as error:
         code, reason = 1, _one_line(error)
-    except KeyboardInterrupt:
-        code, reason = 130, "interrupted"
+    except KeyboardInterrupt as error:
+        code, reason = 130, f"interrupted {_one_line(error)}".removesuffix(" KeyboardInterrupt")
     else:
         return 0
     print(f"{program} {verb}: {reason}", file=sys.stderr)

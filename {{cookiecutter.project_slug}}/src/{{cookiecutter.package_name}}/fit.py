@@ -1,5 +1,6 @@
 """The `fit` command: LightningCLI with a run folder, default callbacks with keys of their own, and resume."""
 
+import difflib
 import json
 import os
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import yaml
 from jsonargparse import Namespace
-from lightning import LightningModule, Trainer
+from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
@@ -22,8 +23,31 @@ from .loggers import MetricsCsv, run_arguments
 from .runs import RUNS, discard_if_empty, finish, is_finished, new_run, newest_run
 
 DEFAULTS = Path("configs/default.yaml")
-SPEC = "spec.json"
+CONFIG, SPEC = "config.yaml", "spec.json"
 RUN_FOLDER = "FIT_RUN_FOLDER"  # tells the processes that a strategy starts which folder the first one made
+
+
+class RunCheckpoint(ModelCheckpoint):
+    """Finds what it has saved wherever the run folder lies now; its parent forgets the best score of a moved run."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        assert self.dirpath is not None
+        moved = {key: self._here(path) if key.endswith("_path") else path for key, path in state_dict.items()}
+        best_k = {self._here(path): score for path, score in state_dict["best_k_models"].items()}
+        super().load_state_dict(moved | {"dirpath": self.dirpath, "best_k_models": best_k})
+
+    def _here(self, path: str) -> str:
+        return str(Path(str(self.dirpath)) / Path(path).name) if path else path
+
+
+class KeepConfig(Callback):
+    """Puts the text of config.yaml into each checkpoint, so that a resume sees what was changed since."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.text = (Path(trainer.default_root_dir) / CONFIG).read_text("utf-8") if trainer.is_global_zero else ""
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint[CONFIG] = self.text
 
 
 class SaveConfig(SaveConfigCallback):
@@ -54,7 +78,7 @@ class FitCLI(LightningCLI):
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             seed_everything_default=0,
-            save_config_callback=SaveConfig,
+            save_config_callback=None if resumed else SaveConfig,
             save_config_kwargs={"overwrite": True},
             trainer_defaults={"use_distributed_sampler": False},
             parser_kwargs={
@@ -70,7 +94,7 @@ class FitCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--name", type=str, default="default", help="folder of the run below runs/")
         parser.add_argument("--init_from", type=str | None, default=None, help="checkpoint whose weights to start from")
-        parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(RunCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
         for key, callback in CALLBACKS.items():
@@ -88,7 +112,7 @@ class FitCLI(LightningCLI):
             return
         self.run_folder = self.resumed or _run_folder(self.config.name)
         for logger in _as_list(self.config.trainer.logger):
-            for key, value in run_arguments(logger.class_path, self.run_folder).items():
+            for key, value in run_arguments(logger, self.run_folder).items():
                 logger.init_args[key] = value
         saved = self.run_folder / SPEC
         if saved.is_file():  # of this run, from before a stop or from another process
@@ -98,6 +122,8 @@ class FitCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         try:
             super().instantiate_classes()
+            if self.config.init_from:
+                _start_from(self.model, Path(self.config.init_from))
         except BaseException:
             if self.run_folder is not None and not self.resumed:
                 discard_if_empty(self.run_folder)
@@ -109,6 +135,7 @@ class FitCLI(LightningCLI):
         if self.run_folder is not None:
             csv = MetricsCsv(self.run_folder, self.first_step)
             config |= {"default_root_dir": str(self.run_folder), "logger": [csv, *_as_list(config["logger"])]}
+            optional.append(KeepConfig())
         config["callbacks"] = [*(config["callbacks"] or []), *optional]
         self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
         return super().instantiate_trainer()
@@ -137,17 +164,17 @@ def _run_folder(name: str) -> Path:
 
 def fit(args: list[str]) -> None:
     """Train a network; all options are in configs/default.yaml and --help."""
+    args = [part for arg in args for part in (arg.split("=", 1) if arg.startswith("--resume=") else [arg])]
     if "--resume" in args:
         return _resume(args)
     if not DEFAULTS.is_file() and not {"-h", "--help"} & set(args):
         raise FileNotFoundError(f"no {DEFAULTS} in {Path.cwd()}: run fit in a project's folder.")
-    cli = FitCLI(args)
-    if cli.config.init_from:
-        _start_from(cli.model, Path(cli.config.init_from))
-    return _run(cli)
+    return _run(FitCLI(args))
 
 
 def _start_from(model: ImageClassifier, path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"init_from {path} is no file.")
     try:
         model.load_state_dict(read_checkpoint(path)["state_dict"])
     except RuntimeError as error:
@@ -161,17 +188,29 @@ def _resume(args: list[str]) -> None:
             "to train on with other options, start from the weights: --init_from CHECKPOINT."
         )
     run = Path(args[1]) if len(args) == 2 else newest_run(finished=False)
+    if not (run / CONFIG).is_file():
+        raise FileNotFoundError(f"{run} is no run folder: it has no {CONFIG}.")
     if is_finished(run):
         raise ValueError(f"{run} is finished, nothing to resume; to train on, start from its weights: --init_from.")
     checkpoint_path = run / "checkpoints" / "last.ckpt"
     if not checkpoint_path.is_file():
         raise FileNotFoundError(f"{checkpoint_path} does not exist: the run was stopped before its first checkpoint.")
     checkpoint = read_checkpoint(checkpoint_path)
-    cli = FitCLI(["--config", str(run / "config.yaml")], resumed=run, first_step=checkpoint["global_step"])
+    if changed := _changed(checkpoint[CONFIG], (run / CONFIG).read_text("utf-8")):
+        raise ValueError(
+            f"{run / CONFIG} was changed since the checkpoint ({'; '.join(changed)}): change it back, or start anew "
+            f"from the weights: --init_from {checkpoint_path}."
+        )
+    cli = FitCLI(["--config", str(run / CONFIG)], resumed=run, first_step=checkpoint["global_step"])
     if cli.model.spec != DataSpec.from_dict(checkpoint["hyper_parameters"]["spec"]):
         raise ValueError(f"the data is no longer what {run} was trained on (compare {run / SPEC}).")
     rank_zero_info(f"resuming {run} at epoch {checkpoint['epoch']}, step {checkpoint['global_step']}")
     _run(cli, checkpoint_path)
+
+
+def _changed(before: str, now: str) -> list[str]:
+    lines = difflib.ndiff(before.splitlines(), now.splitlines())
+    return [" ".join(line.split()) for line in lines if line[0] in "+-"]
 
 
 def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
@@ -184,6 +223,10 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
     os.environ[RUN_FOLDER] = str(run)
     try:
         cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=checkpoint_path, weights_only=True)
+    except SystemExit as stop:  # how Lightning ends on Ctrl-C
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"go on with: {program_name()} fit --resume {run}") from None
+        raise
     finally:
         del os.environ[RUN_FOLDER]
     _finish(cli.trainer, run)
@@ -193,6 +236,8 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
 def _finish(trainer: Trainer, run: Path) -> None:
     callback = trainer.checkpoint_callback
     assert isinstance(callback, ModelCheckpoint)
+    if not (callback.best_model_path or callback.last_model_path):
+        raise ValueError(f"no checkpoint was written in {run}: trainer.max_epochs or max_steps left nothing to do.")
     best = Path(callback.best_model_path or callback.last_model_path)
     score = None if callback.best_model_score is None else float(callback.best_model_score)
     finish(

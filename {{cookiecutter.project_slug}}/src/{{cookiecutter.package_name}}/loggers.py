@@ -3,12 +3,12 @@
 import csv
 import os
 import socket
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from jsonargparse import Namespace
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
@@ -43,7 +43,7 @@ class MetricsCsv(Logger):
         return str(self.path.parent)
 
     @rank_zero_only
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         pass  # config.yaml holds them
 
     @rank_zero_only
@@ -105,7 +105,9 @@ RUN_ARGUMENTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
-def run_arguments(class_path: str, run: Path) -> dict[str, Any]:
-    """Arguments that tie a logger to the run folder, by the name of its class."""
-    known = RUN_ARGUMENTS.get(class_path.rsplit(".", 1)[-1])
-    return known(run) if known else {}
+def run_arguments(logger: Namespace, run: Path) -> dict[str, Any]:
+    """Arguments that tie a configured logger to the run folder, by the name of its class."""
+    known = RUN_ARGUMENTS.get(logger.class_path.rsplit(".", 1)[-1])
+    if known:
+        return known(run)
+    return {"save_dir": str(run)} if "save_dir" in logger.init_args else {}

@@ -40,9 +40,9 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
 
 def build_schedule(optimizer: optim.Optimizer, name: str, *, num_steps: float, warmup_share: float) -> LambdaLR:
     """Linear warm-up over `warmup_share` of `num_steps`, then the named decay."""
-    if not math.isfinite(num_steps):
+    if not math.isfinite(num_steps) and (name != "constant" or warmup_share):
         raise ValueError(f"schedule {name!r} needs an end: set trainer.max_epochs or trainer.max_steps.")
-    warmup = int(num_steps * warmup_share)
+    warmup = int(num_steps * warmup_share) if warmup_share else 0
 
     def factor(step: int) -> float:
         if step < warmup:

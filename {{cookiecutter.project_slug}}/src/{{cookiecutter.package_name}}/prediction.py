@@ -100,6 +100,8 @@ def predict(
 
 
 def _refuse_foreign(output: Path) -> None:
+    if output.is_dir():
+        raise ValueError(f"output {output} is a folder, expected a file.")
     if output.is_file():
         with output.open(encoding="utf-8", errors="replace") as file:
             if not file.readline().startswith("path,label,score,"):
@@ -140,7 +142,8 @@ def _why_broken(path: Path, decoding: Decoding) -> str:
 def _write(output: Path, rows: list[dict[str, str]], on_broken: str) -> None:
     columns = list(dict.fromkeys(["path", "label", "score", "error", *(key for row in rows for key in row)]))
     aside = output.with_name(output.name + ".part")
-    with aside.open("w", newline="", encoding="utf-8") as file:
+    # A file name that is no UTF-8 keeps its bytes.
+    with aside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)

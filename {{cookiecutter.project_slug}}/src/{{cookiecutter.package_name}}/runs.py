@@ -10,6 +10,7 @@ from typing import Any
 
 RUNS = Path("runs")
 RESULT = "result.json"
+STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}(_\d+)?")  # a copy with another name is no run of its own
 
 
 def new_run(name: str) -> Path:
@@ -40,11 +41,13 @@ def is_finished(run: Path) -> bool:
 
 
 def newest_run(*, finished: bool) -> Path:
-    """The newest run under runs/ that is, or is not, finished; a FileNotFoundError where there is none."""
-    found = [config.parent for config in RUNS.glob("*/*/config.yaml") if is_finished(config.parent) == finished]
+    """The newest run under runs/ that is finished, or that can be resumed; a FileNotFoundError where there is none."""
+    needed = RESULT if finished else "checkpoints/last.ckpt"
+    runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and (path / needed).is_file()]
+    found = [run for run in runs if is_finished(run) == finished]
     if not found:
-        kind = "finished" if finished else "unfinished"
-        raise FileNotFoundError(f"no {kind} run in {RUNS.resolve()}.")
+        kind = "finished run" if finished else "unfinished run with a checkpoint"
+        raise FileNotFoundError(f"no {kind} in {RUNS.resolve()}.")
     return max(found, key=lambda run: run.name)
 
 

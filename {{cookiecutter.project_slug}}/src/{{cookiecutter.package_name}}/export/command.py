@@ -30,7 +30,7 @@ def export(
         ckpt_path: checkpoint; without it the best one of the newest finished run below runs/.
         format: kind of model file, the name of a file in the export folder of this package.
         output: the bundle's folder; by default beside the checkpoint, named after it and the format.
-        opset: ONNX operator set of the file, at least 18.
+        opset: ONNX operator set of the file, from 18 to 25.
         batch: dynamic, or the fixed number of images that every call takes.
         atol: allowed absolute difference of logits and probabilities from the model's.
         rtol: allowed difference relative to the model's value, added to atol.
@@ -41,6 +41,8 @@ def export(
     if batch != "dynamic" and batch < 1:
         raise ValueError(f"batch must be dynamic or at least 1, got {batch}.")
     open_format(format)
+    if not 18 <= opset <= 25:  # what torch.onnx writes itself; to others it converts, or only says that it does
+        raise ValueError(f"opset must be from 18 to 25, got {opset}.")
     options = Options(format, opset, batch, atol, rtol)
     checkpoint = find_checkpoint(ckpt_path)
     output = output or checkpoint.with_name(f"{checkpoint.stem}-{format}")

@@ -64,7 +64,9 @@ def probe(graph: Graph, images: Tensor, options: Options) -> dict[str, Any]:
     first, again, alone = (reference(graph, inputs, options) for inputs in (batch, batch, batch[:1]))
     top = {name: scores[:1] for name, scores in first.items()}
     repeat = "the model gives the same images other scores the second time (dropout in evaluation mode?)"
-    single = "the model's scores of an image depend on the others in its batch (statistics of the batch?)"
+    single = (
+        "the model's scores of an image depend on its batch (statistics of the batch? rounding, if atol is near 0?)"
+    )
     return {
         "same_input_twice": compare(repeat, again, first, options),
         "alone_and_in_batch": compare(single, alone, top, options),
