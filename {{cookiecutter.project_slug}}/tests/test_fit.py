@@ -12,7 +12,7 @@ from {{cookiecutter.package_name}}.callbacks import CALLBACKS
 from {{cookiecutter.package_name}}.checkpoints import load_classifier
 from {{cookiecutter.package_name}}.classifier import ImageClassifier
 from {{cookiecutter.package_name}}.cli import main
-from {{cookiecutter.package_name}}.fit import FitCLI
+from {{cookiecutter.package_name}}.fit_config import FitCLI
 from {{cookiecutter.package_name}}.runs import is_finished, newest_run
 
 SHORT = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "6", "--trainer.limit_val_batches", "2"]

@@ -1,165 +1,19 @@
-"""The `fit` command: LightningCLI with a run folder, default callbacks with keys of their own, and resume."""
+"""The `fit` command: start a run, or go on with one, and say what comes next."""
 
 import difflib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
-import yaml
-from jsonargparse import Namespace
-from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
-from .callbacks import CALLBACKS
 from .checkpoints import read_checkpoint
-from .classifier import ImageClassifier
 from .cli import program_name
-from .data.datamodule import ImageDataModule
 from .data.spec import DataSpec
-from .loggers import MetricsCsv, run_arguments
-from .runs import RUNS, discard_if_empty, finish, is_finished, new_run, newest_run
-
-DEFAULTS = Path("configs/default.yaml")
-CONFIG, SPEC = "config.yaml", "spec.json"
-RUN_FOLDER = "FIT_RUN_FOLDER"  # tells the processes that a strategy starts which folder the first one made
-
-
-class RunCheckpoint(ModelCheckpoint):
-    """Finds what it has saved wherever the run folder lies now; its parent forgets the best score of a moved run."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        assert self.dirpath is not None
-        moved = {key: self._here(path) if key.endswith("_path") else path for key, path in state_dict.items()}
-        best_k = {self._here(path): score for path, score in state_dict["best_k_models"].items()}
-        super().load_state_dict(moved | {"dirpath": self.dirpath, "best_k_models": best_k})
-
-    def _here(self, path: str) -> str:
-        return str(Path(str(self.dirpath)) / Path(path).name) if path else path
-
-
-class KeepConfig(Callback):
-    """Puts the text of config.yaml into each checkpoint, so that a resume sees what was changed since."""
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.text = (Path(trainer.default_root_dir) / CONFIG).read_text("utf-8") if trainer.is_global_zero else ""
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint[CONFIG] = self.text
-
-
-class SaveConfig(SaveConfigCallback):
-    """Writes config.yaml, and tells the loggers the whole configuration."""
-
-    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        config = yaml.safe_load(self.parser.dump(self.config))
-        for logger in trainer.loggers:
-            logger.log_hyperparams({"config": config})
-
-
-class FitCLI(LightningCLI):
-    """Everything for one run: in a new folder, or going on in the folder `resumed` from step `first_step`."""
-
-    model: ImageClassifier
-    datamodule: ImageDataModule
-
-    def __init__(self, args: list[str], *, resumed: Path | None = None, first_step: int = 0) -> None:
-        self.resumed = resumed
-        self.first_step = first_step
-        self.run_folder: Path | None = None
-        super().__init__(
-            ImageClassifier,
-            ImageDataModule,
-            args=args,
-            run=False,
-            subclass_mode_model=True,
-            auto_configure_optimizers=False,
-            load_from_checkpoint_support=False,
-            seed_everything_default=0,
-            save_config_callback=None if resumed else SaveConfig,
-            save_config_kwargs={"overwrite": True},
-            trainer_defaults={"use_distributed_sampler": False},
-            parser_kwargs={
-                "prog": "fit",
-                "description": "Train a network in a new folder runs/<name>/<date-time>/. "
-                "fit --resume [FOLDER] goes on with the newest unfinished run, or that one, and takes no other option.",
-                "default_config_files": [] if resumed else [str(DEFAULTS)],
-                "allow_abbrev": False,
-                "exit_on_error": False,
-            },
-        )
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_argument("--name", type=str, default="default", help="folder of the run below runs/")
-        parser.add_argument("--init_from", type=str | None, default=None, help="checkpoint whose weights to start from")
-        parser.add_lightning_class_args(RunCheckpoint, "checkpoint")
-        parser.add_lightning_class_args(EarlyStopping, "early_stopping")
-        parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
-        for key, callback in CALLBACKS.items():
-            summary = (callback.__doc__ or key).splitlines()[0]
-            parser.add_argument(f"--{key}", type=callback | None, default=None, help=summary)
-        parser.link_arguments("data", "model.init_args.spec", compute_fn=_spec, apply_on="instantiate")
-        parser.link_arguments("seed_everything", "model.init_args.seed")
-        parser.link_arguments("seed_everything", "data.seed")
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        self.config = parser.parse_args(args)
-
-    def before_instantiate_classes(self) -> None:
-        if self.config.trainer.fast_dev_run:
-            return
-        self.run_folder = self.resumed or _run_folder(self.config.name)
-        for logger in _as_list(self.config.trainer.logger):
-            for key, value in run_arguments(logger, self.run_folder).items():
-                logger.init_args[key] = value
-        saved = self.run_folder / SPEC
-        if saved.is_file():  # of this run, from before a stop or from another process
-            values = json.loads(saved.read_text(encoding="utf-8"))
-            self.config.data.mean, self.config.data.std = values["mean"], values["std"]
-
-    def instantiate_classes(self) -> None:
-        try:
-            super().instantiate_classes()
-            if self.config.init_from:
-                _start_from(self.model, Path(self.config.init_from))
-        except BaseException:
-            if self.run_folder is not None and not self.resumed:
-                discard_if_empty(self.run_folder)
-            raise
-
-    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        optional = [self.config_init[key] for key in CALLBACKS if self.config_init[key] is not None]
-        config = {**self.config_init.trainer, **kwargs}
-        if self.run_folder is not None:
-            csv = MetricsCsv(self.run_folder, self.first_step)
-            config |= {"default_root_dir": str(self.run_folder), "logger": [csv, *_as_list(config["logger"])]}
-            optional.append(KeepConfig())
-        config["callbacks"] = [*(config["callbacks"] or []), *optional]
-        self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
-        return super().instantiate_trainer()
-
-
-def _spec(data: ImageDataModule) -> dict[str, Any]:
-    return data.spec.as_dict()
-
-
-def _as_list(value: Any) -> list[Any]:
-    if value in (None, True, False):
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def _is_first_process() -> bool:
-    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
-
-
-def _run_folder(name: str) -> Path:
-    if _is_first_process():
-        return new_run(name)
-    # Only the first process writes. One that a launcher such as torchrun has started isn't told the folder.
-    return Path(os.environ.get(RUN_FOLDER, RUNS / name / "of the first process"))
+from .fit_config import CONFIG, DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
+from .runs import finish, is_finished, newest_run
 
 
 def fit(args: list[str]) -> None:
@@ -170,15 +24,6 @@ def fit(args: list[str]) -> None:
     if not DEFAULTS.is_file() and not {"-h", "--help"} & set(args):
         raise FileNotFoundError(f"no {DEFAULTS} in {Path.cwd()}: run fit in a project's folder.")
     return _run(FitCLI(args))
-
-
-def _start_from(model: ImageClassifier, path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"init_from {path} is no file.")
-    try:
-        model.load_state_dict(read_checkpoint(path)["state_dict"])
-    except RuntimeError as error:
-        raise ValueError(f"init_from {path} does not fit the network: {error}") from error
 
 
 def _resume(args: list[str]) -> None:
@@ -218,7 +63,7 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
     if run is None:
         cli.trainer.fit(cli.model, cli.datamodule)
         return
-    if _is_first_process():
+    if is_first_process():
         (run / SPEC).write_text(json.dumps(cli.model.spec.as_dict(), indent=2) + "\n", encoding="utf-8")
     os.environ[RUN_FOLDER] = str(run)
     try:
