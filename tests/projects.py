@@ -19,7 +19,7 @@ Environment = dict[str, str] | None
 Done = subprocess.CompletedProcess[str]
 # Variables that would tell a command more than the person typed.
 LEAKING = ("FIT_", "LOCAL_", "MASTER_", "NETRC", "NODE_", "PL_", "PYTHON", "RANK", "SLURM_", "WANDB_", "WORLD_SIZE")
-SECONDS = 240.0  # far beyond what any command here needs: it hangs
+SECONDS = 900.0  # far beyond what any command here needs: it hangs
 SHORT = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.limit_val_batches", "1")
 CLASSES = ("blue", "green", "red")
 

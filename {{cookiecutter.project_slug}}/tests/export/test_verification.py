@@ -18,7 +18,7 @@ def batch_statistics(logits: Tensor) -> Tensor:
 
 FAULTS = {
     "dropout in evaluation": (lambda logits: F.dropout(logits, 0.5), "second time"),
-    "statistics of the batch": (batch_statistics, "others in its batch"),
+    "statistics of the batch": (batch_statistics, "depend on its batch"),
     "no batch of one": (nn.BatchNorm1d(3, track_running_stats=False), "fails on a batch of 1 images"),
     "fixed batch": (lambda logits: logits.view(2, -1), "fails on a batch of 9 images"),
     "squeezed": (lambda logits: logits.squeeze(), "logits of shape"),
