@@ -94,7 +94,8 @@ def predict(
     data = ImageDataModule.from_spec(classifier.spec, batch_size=batch_size, num_workers=num_workers)
     gather = _Gather()
     data.predict_dataset = dataset
-    trainer = checking_trainer(accelerator, devices, callbacks=[gather])
+    # A device without a file would have nothing to gather, and the others would wait for it.
+    trainer = checking_trainer(accelerator, min(devices, len(files)), callbacks=[gather])
     trainer.predict(classifier, data, return_predictions=False)
     _write(output, list(_rows(dataset, gather.rows, classifier, min(top_k, len(classifier.spec.classes)))), on_broken)
 
