@@ -1,6 +1,5 @@
 """A project's own tests pass as baked, with other answers, and after optional files were deleted."""
 
-import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from itertools import chain
@@ -45,7 +44,7 @@ def passed_tests(project: Project) -> set[str]:
 def is_about(test: str, stem: str) -> bool:
     """Whether it is in the feature's own file, or is one of the cases of a test that walks all features."""
     file, _, name = test.partition("::")
-    return file.endswith(f".test_{stem}") or stem in re.split(r"[\[\]-]", name)
+    return file.endswith(f".test_{stem}") or name.partition("[")[2].startswith((f"{stem}]", f"{stem}-"))
 
 
 def delete_feature(project: Project, stem: str) -> None:

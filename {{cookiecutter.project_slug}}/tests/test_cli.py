@@ -39,13 +39,11 @@ def test_every_verb_has_a_help(verb: str, capsys: pytest.CaptureFixture[str], pr
         (["fit", "--data.batch_sise", "3"], "batch_sise"),
         (["fit", "--trainer.max_ep", "3"], "max_ep"),
         (["fit", "-c", "configs/nope.yaml"], "nope.yaml"),
-        (["fit", "--model.init_args.network", "SimpleCNM"], "SimpleCNN"),
         (["fit", "--data.batch_size", "many"], "batch_size"),
         (["fit", "--ckpt_path", "last"], "ckpt_path"),
         (["fit", "--resume"], "no unfinished run"),
         (["fit", "--resume", "--trainer.max_epochs", "3"], "--init_from"),
         (["fit", "--resume=nowhere"], "nowhere is no run folder"),
-        (["fit", "--trainer.enable_checkpointing", "false"], "enable_checkpointing"),
         (["export", "--opset", "17"], "from 18 to 25"),
         (["test"], "no finished run"),
         (["test", "--ckpt_path", "nope.ckpt"], "nope.ckpt"),
@@ -58,11 +56,33 @@ def test_every_verb_has_a_help(verb: str, capsys: pytest.CaptureFixture[str], pr
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    args: list[str], message: str, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    args: list[str], message: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(project.rglob("*"))
+    assert cli.main(args) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1, error
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--model.init_args.network", "SimpleCNM"], "SimpleCNN"),
+        (["--trainer.enable_checkpointing", "false"], "enable_checkpointing"),
+    ],
+)
+def test_a_mistake_in_a_run_is_one_line_and_leaves_no_folder(
+    args: list[str],
+    message: str,
+    project: Path,
+    data: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logging.root.manager, "disable", logging.INFO)  # what a run tells of its start
     before = sorted(project.rglob("*"))
-    assert cli.main(args) == 2
+    assert cli.main(["fit", *data, *args]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1, error
     assert sorted(project.rglob("*")) == before

@@ -100,30 +100,6 @@ def test_init_from_refuses_weights_that_do_not_fit(
     assert "other.ckpt does not fit" in capsys.readouterr().err
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_no_checkpoint(
-    project: Path, data: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loss = ImageClassifier.training_step
-    monkeypatch.setattr(
-        ImageClassifier, "training_step", lambda self, batch, i: loss(self, batch, i) * (torch.nan if i == 3 else 1.0)
-    )
-    assert main(["fit", *data, *SHORT]) == 1
-    assert "the loss is nan at step 4 (epoch 0, batch 3)" in capsys.readouterr().err
-    assert not list(project.rglob("*.ckpt"))
-
-
-def test_a_validation_loss_that_is_not_finite_stops_the_run(
-    project: Path, data: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forward = ImageClassifier.forward
-    monkeypatch.setattr(
-        ImageClassifier, "forward", lambda self, images: forward(self, images) * (1.0 if self.training else torch.nan)
-    )
-    assert main(["fit", *data, *SHORT, "--trainer.num_sanity_val_steps", "0"]) == 1
-    assert "val/loss is nan after epoch 0" in capsys.readouterr().err
-    assert not list(project.rglob("*.ckpt"))
-
-
 def test_default_callbacks_survive_an_overlay_that_lists_its_own(project: Path, data: list[str]) -> None:
     (project / "timer.yaml").write_text("trainer: {callbacks: [{class_path: Timer}]}\n", encoding="utf-8")
     found = {type(callback).__name__ for callback in FitCLI([*data, "-c", "timer.yaml"]).trainer.callbacks}

@@ -1,5 +1,6 @@
 """A loss that is not finite is found, wherever it comes up, and named."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +8,10 @@ import pytest
 import torch
 
 from {{cookiecutter.package_name}}.callbacks.non_finite import NonFinite
+from {{cookiecutter.package_name}}.classifier import ImageClassifier
+from {{cookiecutter.package_name}}.cli import main
+
+SHORT = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "6", "--trainer.limit_val_batches", "2"]
 
 
 def after_steps(callback: NonFinite, losses: list[float], every: int) -> None:
@@ -37,3 +42,27 @@ def test_finite_losses_pass() -> None:
     callback = NonFinite()
     after_steps(callback, [1.0] * 9, every=4)
     callback.on_save_checkpoint(None, None, {})  # type: ignore[arg-type]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_no_checkpoint(
+    project: Path, data: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = ImageClassifier.training_step
+    monkeypatch.setattr(
+        ImageClassifier, "training_step", lambda self, batch, i: loss(self, batch, i) * (torch.nan if i == 3 else 1.0)
+    )
+    assert main(["fit", *data, *SHORT]) == 1
+    assert "the loss is nan at step 4 (epoch 0, batch 3)" in capsys.readouterr().err
+    assert not list(project.rglob("*.ckpt"))
+
+
+def test_a_validation_loss_that_is_not_finite_stops_the_run(
+    project: Path, data: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = ImageClassifier.forward
+    monkeypatch.setattr(
+        ImageClassifier, "forward", lambda self, images: forward(self, images) * (1.0 if self.training else torch.nan)
+    )
+    assert main(["fit", *data, *SHORT, "--trainer.num_sanity_val_steps", "0"]) == 1
+    assert "val/loss is nan after epoch 0" in capsys.readouterr().err
+    assert not list(project.rglob("*.ckpt"))
