@@ -9,7 +9,7 @@ UNREACHABLE = {"WANDB_BASE_URL": "http://127.0.0.1:9"}  # nothing listens on tha
 KEYS = [{}, {"WANDB_API_KEY": "0123456789" * 4}]
 TWO_RANKS = ("-c", "configs/ddp.yaml", "--trainer.devices", "2", "--trainer.accelerator", "cpu")
 LONG = ("--trainer.max_epochs", "6", "--trainer.limit_train_batches", "8", "--trainer.log_every_n_steps", "1")
-EVERY_FOUR_STEPS = ("--checkpoint.every_n_train_steps", "4", "--checkpoint.save_on_train_epoch_end", "null")
+EVERY_FOUR_STEPS = ("--last_checkpoint.every_n_train_steps", "4")
 
 
 @pytest.fixture

@@ -112,7 +112,8 @@ def test_repeating_an_overlay_changes_nothing_and_keeps_default_callbacks(
             cli.main(["fit", *overlays, "--print_config"])
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
-    assert all(f"\n{key}:\n" in printed[0] for key in ("checkpoint", "early_stopping", "learning_rate_monitor"))
+    keys = ("best_checkpoint", "last_checkpoint", "early_stopping", "learning_rate_monitor")
+    assert all(f"\n{key}:\n" in printed[0] for key in keys)
 
 
 def test_torch_and_torchvision_that_do_not_fit_become_advice() -> None:

@@ -16,12 +16,6 @@ from {{cookiecutter.package_name}}.fit_config import FitCLI
 from {{cookiecutter.package_name}}.runs import is_finished, newest_run
 
 SHORT = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "6", "--trainer.limit_val_batches", "2"]
-EVERY_STEP = ["--trainer.log_every_n_steps", "1", "--trainer.logger", "false"]
-IN_MID_EPOCH = ["--checkpoint.every_n_train_steps", "4", "--checkpoint.save_on_train_epoch_end", "null"]
-
-
-class Stopped(BaseException):
-    """Stands for a process that ends at that step."""
 
 
 def read_log(run: Path) -> list[dict[str, str]]:
@@ -52,31 +46,6 @@ def test_checkpoint_alone_rebuilds_the_classifier(checkpoint: Path) -> None:
     assert ours.spec == plain.spec and len(ours.spec.classes) > 1
 
 
-@pytest.mark.parametrize("saved", [[], IN_MID_EPOCH], ids=["at the end of an epoch", "in the middle of an epoch"])
-def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
-    saved: list[str], project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = [*data, *SHORT, *EVERY_STEP, *saved]
-    assert main(["fit", "--name", "whole", *options]) == 0
-    whole = newest_run(finished=True)
-
-    def stop(self: ImageClassifier, outputs: object, batch: object, batch_idx: int) -> None:
-        if self.global_step == 10:
-            raise Stopped
-
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(ImageClassifier, "on_train_batch_end", stop)
-        main(["fit", "--name", "stopped", *options])
-    stopped = newest_run(finished=False)
-    assert main(["fit", "--resume"]) == 0
-
-    assert is_finished(stopped) and stopped.parent.name == "stopped"
-    expected, found = read_last(whole), read_last(stopped)
-    assert found["global_step"] == expected["global_step"] == 12
-    assert all(torch.equal(value, found["state_dict"][key]) for key, value in expected["state_dict"].items())
-    assert read_log(stopped) == read_log(whole)
-
-
 def test_a_finished_run_is_not_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--resume", str(run)]) == 2
     assert "nothing to resume" in capsys.readouterr().err
@@ -103,27 +72,8 @@ def test_init_from_refuses_weights_that_do_not_fit(
 def test_default_callbacks_survive_an_overlay_that_lists_its_own(project: Path, data: list[str]) -> None:
     (project / "timer.yaml").write_text("trainer: {callbacks: [{class_path: Timer}]}\n", encoding="utf-8")
     found = {type(callback).__name__ for callback in FitCLI([*data, "-c", "timer.yaml"]).trainer.callbacks}
-    assert {"Timer", "RunCheckpoint", "EarlyStopping", "LearningRateMonitor"} <= found
+    assert {"Timer", "BestCheckpoint", "LastCheckpoint", "EarlyStopping", "LearningRateMonitor"} <= found
     assert {kind.__name__ for kind in CALLBACKS.values()} <= found
-
-
-def test_a_moved_run_is_resumed_with_the_best_score_it_had(
-    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(self: ImageClassifier, outputs: object, batch: object, batch_idx: int) -> None:
-        if self.current_epoch == 1:
-            raise Stopped
-
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(ImageClassifier, "on_train_batch_end", stop)
-        main(["fit", *data, *SHORT, "--model.learning_rate", "0", "--model.weight_decay", "0"])
-    moved = newest_run(finished=False).rename(project / "moved")
-    before = (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns
-    worse = lambda self, batch, i: (self.log("val/loss", 1e9), self(batch[0]))[1]  # noqa: E731
-    monkeypatch.setattr(ImageClassifier, "validation_step", worse)
-    assert main(["fit", "--resume", str(moved.resolve())]) == 0
-    assert {path.name for path in (moved / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
-    assert (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns == before
 
 
 def test_a_run_whose_configuration_was_edited_is_not_resumed(
@@ -137,6 +87,14 @@ def test_a_run_whose_configuration_was_edited_is_not_resumed(
     assert main(["fit", "--resume"]) == 2
     error = capsys.readouterr().err
     assert "- batch_size: 8; + batch_size: 9" in error and "--init_from" in error
+
+
+def test_a_network_that_can_not_be_built_is_refused_before_images_are_read(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "--model.network", "Nope", "--data.source", "folder", "--data.root", "nowhere"]) == 2
+    assert "network 'Nope' is unknown" in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 def test_a_run_without_a_step_is_an_error(project: Path, data: list[str], capsys: pytest.CaptureFixture[str]) -> None:

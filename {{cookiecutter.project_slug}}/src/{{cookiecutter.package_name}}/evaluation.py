@@ -51,12 +51,13 @@ def evaluate(
     path = find_checkpoint(ckpt_path)
     classifier = load_classifier(path)
     data = ImageDataModule.from_spec(classifier.spec, root=root, batch_size=batch_size, num_workers=num_workers)
+    num_images = len(data.split(split))  # before any word of Lightning's, if the data can't be reached
     output = output or _folder_in_run(path, split)
     callbacks = [CALLBACKS["pictures"]()] if output and "pictures" in CALLBACKS else []
     trainer = checking_trainer(accelerator, devices, callbacks=callbacks, default_root_dir=output)
     run = {"val": trainer.validate, "test": trainer.test}[split]
     (metrics,) = run(classifier, data)
-    _report({"checkpoint": str(path), "split": split, "images": len(data.split(split)), **metrics}, output)
+    _report({"checkpoint": str(path), "split": split, "images": num_images, **metrics}, output)
 
 
 def _folder_in_run(checkpoint: Path, split: str) -> Path | None:

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from lightning import Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
+from .checkpointing import CONFIG, BestCheckpoint
 from .checkpoints import read_checkpoint
 from .cli import program_name
 from .data.spec import DataSpec
-from .fit_config import CONFIG, DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
+from .fit_config import DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
 from .runs import finish, is_finished, newest_run
 
 
@@ -79,22 +79,21 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
 
 @rank_zero_only
 def _finish(trainer: Trainer, run: Path) -> None:
-    callback = trainer.checkpoint_callback
-    assert isinstance(callback, ModelCheckpoint)
-    if not (callback.best_model_path or callback.last_model_path):
+    (best,) = (callback for callback in trainer.checkpoint_callbacks if isinstance(callback, BestCheckpoint))
+    path = best.path if best.best_model_score is not None else best.path.with_name("last.ckpt")
+    if not path.is_file():
         raise ValueError(f"no checkpoint was written in {run}: trainer.max_epochs or max_steps left nothing to do.")
-    best = Path(callback.best_model_path or callback.last_model_path)
-    score = None if callback.best_model_score is None else float(callback.best_model_score)
+    score = None if best.best_model_score is None else float(best.best_model_score)
     finish(
         run,
         {
-            "best_checkpoint": os.path.relpath(best, run),
-            "monitor": callback.monitor,
+            "best_checkpoint": os.path.relpath(path, run),
+            "monitor": best.monitor,
             "score": score,
             "epochs": trainer.current_epoch,
             "steps": trainer.global_step,
         },
     )
     program = program_name()
-    print(f"best checkpoint: {best} ({callback.monitor} {score})")
+    print(f"best checkpoint: {path} ({best.monitor} {score})")
     print(f"next: {program} test; {program} predict IMAGES; {program} export")

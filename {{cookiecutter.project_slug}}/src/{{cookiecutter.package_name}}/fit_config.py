@@ -7,44 +7,24 @@ from typing import Any
 
 import yaml
 from jsonargparse import Namespace
-from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.seed import isolate_rng
 
 from .callbacks import CALLBACKS
+from .checkpointing import AtomicCheckpointIO, BestCheckpoint, KeepConfig, LastCheckpoint
 from .checkpoints import read_checkpoint
 from .classifier import ImageClassifier
 from .data.datamodule import ImageDataModule
 from .loggers import MetricsCsv, run_arguments
+from .networks import build_network
 from .runs import RUNS, discard_if_empty, new_run
 
 DEFAULTS = Path("configs/default.yaml")
-CONFIG, SPEC = "config.yaml", "spec.json"
+SPEC = "spec.json"
 RUN_FOLDER = "FIT_RUN_FOLDER"  # tells the processes that a strategy starts which folder the first one made
-
-
-class RunCheckpoint(ModelCheckpoint):
-    """Finds what it has saved wherever the run folder lies now; its parent forgets the best score of a moved run."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        assert self.dirpath is not None
-        moved = {key: self._here(path) if key.endswith("_path") else path for key, path in state_dict.items()}
-        best_k = {self._here(path): score for path, score in state_dict["best_k_models"].items()}
-        super().load_state_dict(moved | {"dirpath": self.dirpath, "best_k_models": best_k})
-
-    def _here(self, path: str) -> str:
-        return str(Path(str(self.dirpath)) / Path(path).name) if path else path
-
-
-class KeepConfig(Callback):
-    """Puts the text of config.yaml into each checkpoint, so that a resume sees what was changed since."""
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.text = (Path(trainer.default_root_dir) / CONFIG).read_text("utf-8") if trainer.is_global_zero else ""
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint[CONFIG] = self.text
 
 
 class SaveConfig(SaveConfigCallback):
@@ -91,7 +71,8 @@ class FitCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--name", type=str, default="default", help="folder of the run below runs/")
         parser.add_argument("--init_from", type=str | None, default=None, help="checkpoint whose weights to start from")
-        parser.add_lightning_class_args(RunCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
+        parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(LearningRateMonitor, "learning_rate_monitor")
         for key, callback in CALLBACKS.items():
@@ -105,6 +86,7 @@ class FitCLI(LightningCLI):
         self.config = parser.parse_args(args)
 
     def before_instantiate_classes(self) -> None:
+        _try_network(self.config.model.init_args, self.config.data.decoding)
         if self.config.trainer.fast_dev_run:
             return
         self.run_folder = self.resumed or _run_folder(self.config.name)
@@ -134,8 +116,17 @@ class FitCLI(LightningCLI):
             config |= {"default_root_dir": str(self.run_folder), "logger": [csv, *_as_list(config["logger"])]}
             optional.append(KeepConfig())
         config["callbacks"] = [*(config["callbacks"] or []), *optional]
+        config["plugins"] = [*_as_list(config["plugins"]), AtomicCheckpointIO()]
         self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
         return super().instantiate_trainer()
+
+
+def _try_network(model: Namespace, decoding: Namespace) -> None:
+    """Refuse a network that can't be built before hours may go into reading images."""
+    if "network" in model:
+        size = {"channels": decoding.channels, "image_size": decoding.image_size}
+        with isolate_rng():
+            build_network(model.network, num_classes=2, **size, **(model.network_args or {}))
 
 
 def _spec(data: ImageDataModule) -> dict[str, Any]:

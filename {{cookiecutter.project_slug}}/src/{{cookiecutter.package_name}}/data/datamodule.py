@@ -16,7 +16,7 @@ from ..randomness import step_seed
 from .augmentation import Augmentation
 from .datasets import Images, encode_labels
 from .decoding import Decoding
-from .inspection import inspect_images
+from .inspection import count_classes, inspect_images
 from .loading import EvaluationOrder, TrainingLoader, TrainingOrder, auto_workers, collate
 from .sources import SPLITS, Source, open_source
 from .spec import DataSpec, Splits
@@ -136,10 +136,11 @@ class ImageDataModule(LightningDataModule):
             mean, std, errors = inspect_images(images, name=name, num_threads=self._num_workers(images))
             broken |= errors
         self._leave_out(broken)
+        splits = {name: self._images(name, classes) for name in SPLITS}
         return DataSpec(
             task=self.task,
             classes=classes,
-            class_counts=self._class_counts(classes),
+            class_counts=count_classes(splits, classes, salt=self.splits.salt),
             decoding=self.decoding,
             mean=self.mean or mean,
             std=self.std or std,
@@ -157,18 +158,6 @@ class ImageDataModule(LightningDataModule):
             rank_zero_info(f"{len(broken)} broken images are left out: {[*broken.values()]}")
             self._skipped = set(broken)
             self._splits.clear()
-
-    def _class_counts(self, classes: list[str]) -> list[int]:
-        """Training images of each class; reports those of every split."""
-        counts = {name: self._images(name, classes).class_counts(classes) for name in SPLITS}
-        if missing := [label for label, count in counts["train"].items() if not count]:
-            raise ValueError(
-                f"no training images of the classes {missing} with splits.salt {self.splits.salt!r}: add images, lower "
-                "splits.val_share and splits.test_share, or change the salt."
-            )
-        for name, numbers in counts.items():
-            rank_zero_info(f"{name}: {len(self._splits[name])} images, {numbers}")
-        return list(counts["train"].values())
 
     def _num_workers(self, dataset: Dataset[Any]) -> int:
         if self.num_workers != "auto":

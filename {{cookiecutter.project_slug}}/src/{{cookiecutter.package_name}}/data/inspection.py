@@ -1,10 +1,10 @@
-"""One pass over images that finds the broken ones and measures the others."""
+"""Before training: which images are broken, mean and deviation of the others, and how many each class has."""
 
 import math
 from multiprocessing.pool import ThreadPool
 
 import numpy as np
-from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -39,3 +39,16 @@ def inspect_images(images: Images, *, name: str, num_threads: int) -> tuple[list
     mean = [level / (255 * count) for count, level, _ in moments]
     std = [math.sqrt(count * square - level**2) / (255 * count) or 1.0 for count, level, square in moments]
     return mean, std, broken
+
+
+def count_classes(splits: dict[str, Images], classes: list[str], *, salt: str) -> list[int]:
+    """Training images of each class, a ValueError where one has none; reports those of every split."""
+    counts = {name: images.class_counts(classes) for name, images in splits.items()}
+    if missing := [label for label, count in counts["train"].items() if not count]:
+        raise ValueError(
+            f"no training images of the classes {missing} with splits.salt {salt!r}: add images, lower "
+            "splits.val_share and splits.test_share, or change the salt."
+        )
+    for name, numbers in counts.items():
+        rank_zero_info(f"{name}: {len(splits[name])} images, {numbers}")
+    return list(counts["train"].values())

@@ -1,0 +1,113 @@
+"""What `fit` writes into checkpoints/: best.ckpt to use and last.ckpt to go on from."""
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from .checkpoints import read_checkpoint
+
+CONFIG = "config.yaml"
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Keeps best.ckpt: the weights that the best validation so far has scored.
+
+    Args:
+        monitor: logged value that decides, such as val/loss or val/accuracy.
+        mode: whether the lowest (min) or the highest (max) value is best.
+    """
+
+    def __init__(self, monitor: str = "val/loss", mode: Literal["min", "max"] = "min") -> None:
+        # At the end of a validation and no other time: later weights are not those that were scored.
+        super().__init__(
+            filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, enable_version_counter=False
+        )
+
+    @property
+    def path(self) -> Path:
+        return Path(str(self.dirpath)) / "best.ckpt"
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        # The file knows its own score; it may be newer than last.ckpt, and the run may have been moved.
+        if self.path.is_file():
+            kept = read_checkpoint(self.path)["callbacks"][self.state_key]
+            paths = dict.fromkeys(("best_model_path", "kth_best_model_path"), str(self.path))
+            best = {str(self.path): kept["best_model_score"]}
+            super().load_state_dict(kept | paths | {"dirpath": self.dirpath, "best_k_models": best})
+
+
+class LastCheckpoint(Checkpoint):
+    """Keeps last.ckpt, from which `fit --resume` goes on: written after each epoch, and in between if asked.
+
+    Args:
+        every_n_minutes: minutes between two checkpoints in an epoch, looked at every trainer.log_every_n_steps batches.
+        every_n_train_steps: optimizer steps between two checkpoints in an epoch; 0 for none.
+    """
+
+    def __init__(self, every_n_minutes: float = 30.0, every_n_train_steps: int = 0) -> None:
+        if every_n_minutes <= 0:
+            raise ValueError(f"every_n_minutes must be above 0, got {every_n_minutes}.")
+        if every_n_train_steps < 0:
+            raise ValueError(f"every_n_train_steps must be at least 0, got {every_n_train_steps}.")
+        self.every_n_minutes = every_n_minutes
+        self.every_n_train_steps = every_n_train_steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at = time.monotonic()
+        self._step = trainer.global_step
+        self._due = False
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        stepped, self._step = trainer.global_step != self._step, trainer.global_step
+        self._due = self._due or self._is_due(trainer, batch_idx)
+        # Gradients that are being accumulated are in no checkpoint; a resume would leave out a validation that is next.
+        if self._due and stepped and not _validates_next(trainer, batch_idx):
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save(trainer)
+
+    def _is_due(self, trainer: Trainer, batch_idx: int) -> bool:
+        if self.every_n_train_steps and trainer.global_step % self.every_n_train_steps == 0:
+            return True
+        if (batch_idx + 1) % trainer.log_every_n_steps:  # type: ignore[attr-defined]
+            return False
+        late = time.monotonic() - self._saved_at >= 60 * self.every_n_minutes
+        return trainer.strategy.broadcast(late)  # one clock decides for all processes
+
+    def _save(self, trainer: Trainer) -> None:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt")
+        self._saved_at, self._due = time.monotonic(), False
+
+
+def _validates_next(trainer: Trainer, batch_idx: int) -> bool:
+    batches = trainer.fit_loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
+    return trainer.is_last_batch or (batches + 1) % (trainer.val_check_batch or math.inf) == 0
+
+
+class KeepConfig(Callback):
+    """Puts the text of config.yaml into each checkpoint, so that a resume sees what was changed since."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.text = (Path(trainer.default_root_dir) / CONFIG).read_text("utf-8") if trainer.is_global_zero else ""
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint[CONFIG] = self.text
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the file, then renames it: Lightning 2.6 moves it from the temporary folder, maybe another disk."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        super().save_checkpoint(checkpoint, f"{path}.part", storage_options)
+        os.replace(f"{path}.part", path)  # noqa: PTH105
