@@ -10,8 +10,9 @@ from projects import bake_project, numbers, read_json
 VISIBLE = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
 @pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
 def test_mixed_precision_trains_and_exports_a_model_that_is_right(precision: str, tmp_path: Path) -> None:
     project = bake_project(tmp_path)
@@ -25,3 +26,8 @@ def test_mixed_precision_trains_and_exports_a_model_that_is_right(precision: str
     assert on_gpu >= 0.97
     assert numbers(run / "test")["test/accuracy"] == pytest.approx(on_gpu, abs=0.005)
     assert max(checks["test_split"]["largest_difference"].values()) <= 1e-4
+
+
+def test_the_projects_own_gpu_tests_pass(tmp_path: Path) -> None:
+    done = bake_project(tmp_path).python("pytest", "-q", "-m", "gpu", env=VISIBLE)
+    assert " passed" in done.stdout and "skipped" not in done.stdout

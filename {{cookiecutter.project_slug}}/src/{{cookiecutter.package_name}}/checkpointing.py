@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
@@ -29,17 +30,35 @@ class BestCheckpoint(ModelCheckpoint):
             filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, enable_version_counter=False
         )
 
+        self.since = 0
+
     @property
     def path(self) -> Path:
         return Path(str(self.dirpath)) / "best.ckpt"
 
+    @property
+    def final_path(self) -> Path:
+        """What the run ends with: without any validation the last one."""
+        return self.path if self.best_model_score is not None else self.path.with_name("last.ckpt")
+
+    def forget(self, step: int) -> None:
+        """Take validations from this step on only."""
+        self.since = step
+        self.best_k_models, self.best_model_score = {}, None
+        self.best_model_path = self.kth_best_model_path = ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"since": self.since}
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.since = state_dict["since"]
+        kept = read_checkpoint(self.path) if self.path.is_file() else None
         # The file knows its own score; it may be newer than last.ckpt, and the run may have been moved.
-        if self.path.is_file():
-            kept = read_checkpoint(self.path)["callbacks"][self.state_key]
+        if kept and kept["global_step"] >= self.since:
+            state = kept["callbacks"][self.state_key]
             paths = dict.fromkeys(("best_model_path", "kth_best_model_path"), str(self.path))
-            best = {str(self.path): kept["best_model_score"]}
-            super().load_state_dict(kept | paths | {"dirpath": self.dirpath, "best_k_models": best})
+            best = {str(self.path): state["best_model_score"]}
+            super().load_state_dict(state | paths | {"dirpath": self.dirpath, "best_k_models": best})
 
 
 class LastCheckpoint(Checkpoint):
@@ -86,13 +105,34 @@ class LastCheckpoint(Checkpoint):
     def _save(self, trainer: Trainer) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt")
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt", weights_only=False)
         self._saved_at, self._due = time.monotonic(), False
 
 
 def _validates_next(trainer: Trainer, batch_idx: int) -> bool:
     batches = trainer.fit_loop.total_batch_idx if trainer.check_val_every_n_epoch is None else batch_idx
     return trainer.is_last_batch or (batches + 1) % (trainer.val_check_batch or math.inf) == 0
+
+
+def best_checkpoint(trainer: Trainer) -> BestCheckpoint:
+    """The callback that keeps best.ckpt."""
+    (best,) = (callback for callback in trainer.checkpoint_callbacks if isinstance(callback, BestCheckpoint))
+    return best
+
+
+def start_anew(trainer: Trainer) -> None:
+    """Choose the best checkpoint, and stop early, by validations from now on: the model has become another one."""
+    best_checkpoint(trainer).forget(trainer.global_step)
+    for callback in trainer.early_stopping_callbacks:
+        callback.best_score = torch.tensor(math.inf if callback.mode == "min" else -math.inf)
+        callback.wait_count = 0
+
+
+def train_until(trainer: Trainer, epoch: int, *, option: str) -> None:
+    """Refuse a run that ends before this epoch (from 0), and keep early stopping from ending it there."""
+    if trainer.max_epochs not in (None, -1) and trainer.max_epochs <= epoch:
+        raise ValueError(f"{option} {epoch} is never reached: trainer.max_epochs is {trainer.max_epochs}.")
+    trainer.fit_loop.min_epochs = max(trainer.fit_loop.min_epochs or 0, epoch + 1)
 
 
 class KeepConfig(Callback):

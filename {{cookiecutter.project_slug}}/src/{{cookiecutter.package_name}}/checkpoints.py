@@ -47,5 +47,6 @@ def load_classifier(path: Path) -> ImageClassifier:
     """The classifier of a checkpoint, on the CPU and in eval mode."""
     checkpoint = read_checkpoint(path)
     classifier = ImageClassifier(**checkpoint["hyper_parameters"])
+    classifier.on_load_checkpoint(checkpoint)
     classifier.load_state_dict(checkpoint["state_dict"])
     return classifier.eval()

@@ -12,6 +12,7 @@ from .data.spec import DataSpec
 from .networks import build_network
 from .optimization import FUSED_DEVICES, OPTIMIZERS, SCHEDULES, build_schedule, parameter_groups
 from .randomness import step_seed
+from .shapes import take_shapes
 from .tasks import TASKS
 
 
@@ -120,6 +121,11 @@ class ImageClassifier(LightningModule):
     def probabilities(self, logits: Tensor) -> Tensor:
         """Probabilities [N, num_classes]: they sum to 1 (multiclass), or each stands for itself (multilabel)."""
         return self.task.probabilities(logits)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        prefix = "network."
+        stored = {k.removeprefix(prefix): v for k, v in checkpoint["state_dict"].items() if k.startswith(prefix)}
+        take_shapes(self.network, stored)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         torch.manual_seed(step_seed(self.trainer, self.hparams["seed"]))

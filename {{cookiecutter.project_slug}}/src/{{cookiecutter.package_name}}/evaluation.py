@@ -1,6 +1,5 @@
 """The `validate` and `test` commands: the metrics of a checkpoint on a split that it was not trained on."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from .callbacks import CALLBACKS
 from .checkpoints import find_checkpoint, load_classifier
 from .data.datamodule import ImageDataModule
+from .runs import write_json
 
 
 def checking_trainer(accelerator: str, devices: int, **options: Any) -> Trainer:
@@ -70,8 +70,5 @@ def _report(result: dict[str, object], output: Path | None) -> None:
     print(f"{result['images']} images, each counted once")
     if output is None:
         return
-    output.mkdir(parents=True, exist_ok=True)
-    aside = output / "metrics.json.part"
-    aside.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    aside.replace(output / "metrics.json")
+    write_json(output / "metrics.json", result)
     print(f"written: {output}/")

@@ -8,11 +8,12 @@ from pathlib import Path
 from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 
-from .checkpointing import CONFIG, BestCheckpoint
+from .checkpointing import CONFIG, best_checkpoint
 from .checkpoints import read_checkpoint
 from .cli import program_name
 from .data.spec import DataSpec
 from .fit_config import DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
+from .report import report
 from .runs import finish, is_finished, newest_run
 
 
@@ -79,11 +80,11 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
 
 @rank_zero_only
 def _finish(trainer: Trainer, run: Path) -> None:
-    (best,) = (callback for callback in trainer.checkpoint_callbacks if isinstance(callback, BestCheckpoint))
-    path = best.path if best.best_model_score is not None else best.path.with_name("last.ckpt")
+    best = best_checkpoint(trainer)
+    path, score = best.final_path, None if best.best_model_score is None else float(best.best_model_score)
     if not path.is_file():
         raise ValueError(f"no checkpoint was written in {run}: trainer.max_epochs or max_steps left nothing to do.")
-    score = None if best.best_model_score is None else float(best.best_model_score)
+    report(trainer, run)
     finish(
         run,
         {
@@ -92,6 +93,7 @@ def _finish(trainer: Trainer, run: Path) -> None:
             "score": score,
             "epochs": trainer.current_epoch,
             "steps": trainer.global_step,
+            "precision": trainer.precision,
         },
     )
     program = program_name()

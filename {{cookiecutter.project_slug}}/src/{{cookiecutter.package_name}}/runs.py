@@ -52,10 +52,16 @@ def newest_run(*, finished: bool) -> Path:
 
 
 def finish(run: Path, result: dict[str, Any]) -> None:
-    """Mark the run as finished; written aside first."""
-    aside = run / f"{RESULT}.part"
-    aside.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    aside.replace(run / RESULT)
+    """Mark the run as finished."""
+    write_json(run / RESULT, result)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write aside, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.part")
+    aside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    aside.replace(path)
 
 
 def read_result(run: Path) -> dict[str, Any]:

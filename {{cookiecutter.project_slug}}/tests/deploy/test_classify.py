@@ -18,7 +18,7 @@ from {{cookiecutter.package_name}}.checkpoints import load_classifier, read_chec
 from {{cookiecutter.package_name}}.classifier import ImageClassifier
 from {{cookiecutter.package_name}}.cli import main
 from {{cookiecutter.package_name}}.export.bundle import describe, seal
-from {{cookiecutter.package_name}}.export.golden import write_golden
+from {{cookiecutter.package_name}}.export.golden import draw_golden, score_golden
 from {{cookiecutter.package_name}}.export.graph import Graph, Options
 from {{cookiecutter.package_name}}.export.onnx import write
 
@@ -66,7 +66,8 @@ def assemble(model: tuple[ImageClassifier, Path], resize: str, tmp_path: Path) -
     options = dict(classifier.hparams) | {"spec": spec.as_dict()}
     torch.save({"state_dict": classifier.state_dict(), "hyper_parameters": options}, checkpoint)
     graph, bundle = Graph(load_classifier(checkpoint)), shutil.copytree(folder, tmp_path / "bundle")
-    write_golden(bundle, graph, Options())
+    draw_golden(bundle, spec.decoding)
+    score_golden(bundle, graph.scores)
     seal(bundle, describe(graph, Options(), checkpoint) | {"checks": {"test_split": None}})
     return checkpoint, bundle
 

@@ -42,7 +42,7 @@ def test_one_altered_weight_is_noticed(copied, images):
     file = next(file for file in files if bias.tobytes() in file.read_bytes())
     file.write_bytes(file.read_bytes().replace(bias.tobytes(), np.array([bias[0] + 1, *bias[1:]], "f4").tobytes()))
     with pytest.raises(VerificationError, match="differ by up to"):
-        check_batch_sizes(copied.run, copied.graph, images, copied.options)
+        check_batch_sizes(copied.run, copied.graph.scores, images, copied.options)
 
 
 def test_an_altered_golden_score_is_noticed(copied):
@@ -51,7 +51,7 @@ def test_an_altered_golden_score_is_noticed(copied):
     golden["images"][-1]["logits"][0] += 0.01
     index.write_text(json.dumps(golden), "utf-8")
     with pytest.raises(VerificationError, match="golden image"):
-        check_golden(copied.run, copied.folder, copied.graph, copied.options)
+        check_golden(copied.run, copied.folder, copied.graph.spec.decoding, copied.options)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)

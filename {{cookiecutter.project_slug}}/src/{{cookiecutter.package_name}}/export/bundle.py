@@ -9,22 +9,34 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from .. import __version__
+from ..data.datamodule import ImageDataModule
+from ..data.datasets import Images
 from ..data.decoding import IMAGE_SUFFIXES
 from . import open_format
-from .golden import check_golden, read_golden, write_golden
+from .calibration import calibration_batches
+from .golden import check_golden, draw_golden, score_golden
 from .graph import INPUT, Graph, Options
-from .verification import check_batch_sizes, check_contents, check_test_split, load_afresh, probe
+from .verification import (
+    Run,
+    check_accuracy,
+    check_batch_sizes,
+    check_contents,
+    check_split,
+    load_afresh,
+    one_by_one,
+    probe,
+    reference,
+)
 
-Loader = DataLoader[tuple[Tensor, Tensor]]
 MODEL = "model.json"
 UNREACHABLE = "the test split could not be reached, --root says where the data is"
 COLOURS = {1: "grey", 3: "RGB"}
@@ -32,7 +44,7 @@ MEANINGS = {
     "multiclass": "softmax of the logits: they sum to 1, the answer is the largest",
     "multilabel": "sigmoid of the logits: each stands for itself, the answers are those of at least 0.5",
 }
-CARD = """# {checkpoint[name]} as {format}
+CARD = """# {checkpoint[name]} as {format} in {precision}
 
 Classifies images ({task}); labels.txt names the classes in the order of the scores. model.json says how to decode image
 files (pixels stay in [0, 255]: normalising is inside the model), what comes out, and what was checked. A consumer that
@@ -85,6 +97,7 @@ def describe(graph: Graph, options: Options, checkpoint: Path) -> dict[str, Any]
     layout = {"layout": "NCHW", "dtype": "uint8", "colours": COLOURS.get(decoding.channels, "bands, as in the file")}
     return {
         "format": options.format,
+        "precision": f"int{options.quantize}" if options.is_lossy else "float32",
         "task": spec.task,
         "classes": spec.classes,
         "input": {"name": INPUT, "shape": graph.shapes(options.axis)[INPUT], **layout},
@@ -96,12 +109,9 @@ def describe(graph: Graph, options: Options, checkpoint: Path) -> dict[str, Any]
     }
 
 
-def _images(loader: Loader | None, folder: Path) -> Tensor:
-    """At most 64 images from all over the test split, or else the golden ones, uint8 [N, C, H, W]."""
-    if loader is None:
-        return torch.stack([pixels for _, pixels, _ in read_golden(folder)])
-    num_images = len(loader.dataset)  # type: ignore[arg-type]
-    return torch.stack([loader.dataset[index][0] for index in range(0, num_images, -(-num_images // 64))])
+def _spread(images: Images) -> Tensor:
+    """At most 64 images from all over the split, uint8 [N, C, H, W]."""
+    return torch.stack([images[index][0] for index in range(0, len(images), -(-len(images) // 64))])
 
 
 def seal(folder: Path, model: dict[str, Any]) -> None:
@@ -114,22 +124,37 @@ def seal(folder: Path, model: dict[str, Any]) -> None:
     (folder / MODEL).write_text(text + "\n", "utf-8")
 
 
-def write_bundle(
-    folder: Path, graph: Graph, options: Options, checkpoint: Path, loader: Loader | None
-) -> dict[str, Any]:
-    """Fill the folder and check all of it; what needs the test split is null without a loader. Returns model.json."""
-    (folder / "labels.txt").write_text(_labels(graph.spec.classes), "utf-8", newline="\n")
-    write_golden(folder, graph, options)
-    images = _images(loader, folder)
-    checks = {"atol": options.atol, "rtol": options.rtol} | probe(graph, images, options)
+def _write_model(folder: Path, graph: Graph, options: Options, data: ImageDataModule | None) -> None:
     open_format(options.format).write(graph, folder, options)
+    if options.is_lossy:
+        if data is None:
+            raise ValueError(f"quantize {options.quantize} needs training images, but {UNREACHABLE}.")
+        batch_size = 64 if options.batch == "dynamic" else options.batch
+        open_format(options.format).quantize(folder, calibration_batches(data, batch_size=batch_size))
+
+
+def write_bundle(
+    folder: Path, graph: Graph, options: Options, checkpoint: Path, data: ImageDataModule | None
+) -> dict[str, Any]:
+    """Fill the folder and check all of it; what needs images is null without data. Returns model.json."""
+    (folder / "labels.txt").write_text(_labels(graph.spec.classes), "utf-8", newline="\n")
+    golden = draw_golden(folder, graph.spec.decoding)
+    images = _spread(data.split("test")) if data else golden
+    checks = {"atol": options.atol, "rtol": options.rtol} | probe(graph, images, options)
+    _write_model(folder, graph, options, data)
     with load_afresh(folder, options) as run:
-        checks["batch_sizes"] = check_batch_sizes(run, graph, images, options)
-        checks["golden"] = check_golden(run, folder, graph, options)
-        checks["test_split"] = loader and check_test_split(run, graph, loader, options)
+        # A lossy model has scores of its own; they must not depend on the batch.
+        expected: Run = partial(one_by_one, run) if options.is_lossy else partial(reference, graph, options=options)
+        score_golden(folder, expected)
+        checks["batch_sizes"] = check_batch_sizes(run, expected, images, options)
+        checks["golden"] = check_golden(run, folder, graph.spec.decoding, options)
+        checks["test_split"] = data and check_split(run, graph, data.test_dataloader(), options, name="test")
+        if options.is_lossy and data:
+            checks["val_split"] = check_split(run, graph, data.val_dataloader(), options, name="val")
+            check_accuracy(checks["val_split"], options)
     places = (checkpoint.resolve().parent, Path.home(), Path.cwd(), Path(__file__).parents[1], Path(sys.prefix))
-    checks["contents"] = check_contents(folder, images if loader else None, places)
-    if loader is None:
+    checks["contents"] = check_contents(folder, images if data else None, places)
+    if data is None:
         checks["missing"] = UNREACHABLE
     model = describe(graph, options, checkpoint) | {"checks": checks}
     seal(folder, model)

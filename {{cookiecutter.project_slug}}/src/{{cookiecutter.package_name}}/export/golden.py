@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import ExifTags, Image
-from torch import Tensor, from_numpy
+from torch import Tensor
 
 from ..data.decoding import Decoding
-from .graph import OUTPUTS, Graph, Options, Scores
-from .verification import Run, VerificationError, compare, reference
+from .graph import OUTPUTS, Options, Scores
+from .verification import Run, VerificationError, compare
 
-FOLDER, INDEX = "golden", "golden.json"
+FOLDER, INDEX, PIXELS = "golden", "golden.json", ".pixels.npy"
 
 
 def _draw(folder: Path, decoding: Decoding) -> None:
@@ -33,17 +34,26 @@ def _draw(folder: Path, decoding: Decoding) -> None:
     Image.fromarray(np.asarray(blots[3].convert("L")).astype(np.uint16) * 251 + 100).save(folder / "grey16.png")
 
 
-def write_golden(bundle: Path, graph: Graph, options: Options) -> None:
-    """Draw the files, and store what the decoding policy and the model make of them."""
-    folder, entries = bundle / FOLDER, []
+def draw_golden(bundle: Path, decoding: Decoding) -> Tensor:
+    """Draw the files, and store what the decoding policy makes of them: uint8 [N, C, H, W]."""
+    folder = bundle / FOLDER
     folder.mkdir()
-    _draw(folder, graph.spec.decoding)
-    for file in sorted(folder.iterdir()):
-        pixels = graph.spec.decoding.decode(file)
-        scores = reference(graph, pixels[None], options)
-        np.save(folder / f"{file.stem}.pixels.npy", pixels.numpy())
+    _draw(folder, decoding)
+    files = sorted(folder.iterdir())
+    pixels = torch.stack([decoding.decode(file) for file in files])
+    for file, image in zip(files, pixels.numpy(), strict=True):
+        np.save(file.with_suffix(PIXELS), image)
+    return pixels
+
+
+def score_golden(bundle: Path, expected: Run) -> None:
+    """Store what the model makes of the pixels."""
+    entries, folder = [], bundle / FOLDER
+    for file in sorted(file for file in folder.iterdir() if not file.name.endswith(PIXELS)):
+        pixels = file.with_suffix(PIXELS)
+        scores = expected(torch.from_numpy(np.load(pixels))[None])
         values = {name: scores[name][0].tolist() for name in OUTPUTS}
-        entries.append({"file": file.name, "pixels": f"{file.stem}.pixels.npy", **values})
+        entries.append({"file": file.name, "pixels": pixels.name, **values})
     (folder / INDEX).write_text(json.dumps({"tolerance": 1e-4, "images": entries}, indent=2), "utf-8")
 
 
@@ -52,14 +62,14 @@ def read_golden(bundle: Path) -> Iterator[tuple[Path, Tensor, Scores]]:
     folder = bundle / FOLDER
     for entry in json.loads((folder / INDEX).read_text("utf-8"))["images"]:
         scores = {name: np.array([entry[name]], np.float32) for name in OUTPUTS}
-        yield folder / entry["file"], from_numpy(np.load(folder / entry["pixels"])), scores
+        yield folder / entry["file"], torch.from_numpy(np.load(folder / entry["pixels"])), scores
 
 
-def check_golden(run: Run, bundle: Path, graph: Graph, options: Options) -> dict[str, Any]:
+def check_golden(run: Run, bundle: Path, decoding: Decoding, options: Options) -> dict[str, Any]:
     """From the bytes of the files to the stored pixels, and by the exported model to the stored scores."""
     worst = {}
     for file, pixels, scores in read_golden(bundle):
-        decoded = graph.spec.decoding.decode(file)
+        decoded = decoding.decode(file)
         if not decoded.equal(pixels):
             raise VerificationError(f"golden image {file.name} is not decoded to the stored pixels.")
         worst[file.name] = compare(f"golden image {file.name}", run(decoded[None]), scores, options)

@@ -26,6 +26,16 @@ class Options:
     batch: Literal["dynamic"] | int = "dynamic"
     atol: float = 1e-4
     rtol: float = 1e-4
+    quantize: int = 32
+    max_accuracy_drop: float = 0.02
+
+    @property
+    def is_lossy(self) -> bool:
+        return self.quantize < 32
+
+    @property
+    def name(self) -> str:
+        return f"{self.format}-int{self.quantize}" if self.is_lossy else self.format
 
     @property
     def axis(self) -> str | int:

@@ -1,10 +1,10 @@
-"""ONNX in float32, run by onnxruntime."""
+"""ONNX in float32 or int8, run by onnxruntime."""
 
 import contextlib
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,10 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+from torch import Tensor
 
 from .graph import INPUT, OUTPUTS, Graph, Options, Scores
+from .int8 import to_int8
 from .verification import VerificationError
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -74,6 +76,11 @@ def write(graph: Graph, folder: Path, options: Options) -> None:
     expected = {"opset": options.opset, "dtype": "uint8", "shapes": graph.shapes(options.axis)}
     if (header := _header(folder / FILE)) != expected:
         raise VerificationError(f"the ONNX file came out with {header}, not {expected}.")
+
+
+def quantize(folder: Path, batches: Iterable[Tensor]) -> None:
+    """Turn the file into int8, with the ranges that batches of training images reach inside of it."""
+    to_int8(folder / FILE, batches)
 
 
 def load(folder: Path) -> Callable[[NDArray[np.uint8]], Scores]:

@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -73,32 +74,53 @@ def probe(graph: Graph, images: Tensor, options: Options) -> dict[str, Any]:
     }
 
 
-def check_batch_sizes(run: Run, graph: Graph, images: Tensor, options: Options) -> dict[str, Any]:
+def one_by_one(run: Run, images: Tensor) -> Scores:
+    """Scores of each image alone."""
+    each = [run(image[None]) for image in images]
+    return {name: np.concatenate([scores[name] for scores in each]) for name in OUTPUTS}
+
+
+def check_batch_sizes(run: Run, expected: Run, images: Tensor, options: Options) -> dict[str, Any]:
     """Every size that is tried; images are repeated where they are too few."""
     worst = {}
     for size in options.sizes:
         batch = images[torch.arange(size) % len(images)]
-        worst[str(size)] = compare(f"a batch of {size}", run(batch), reference(graph, batch, options), options)
+        worst[str(size)] = compare(f"a batch of {size}", run(batch), expected(batch), options)
     return worst
 
 
-def check_test_split(run: Run, graph: Graph, batches: Batches, options: Options) -> dict[str, Any]:
-    """Accuracy (over all labels, where there are several) of both; within the tolerance answers differ at ties only."""
+def check_split(run: Run, graph: Graph, batches: Batches, options: Options, *, name: str) -> dict[str, Any]:
+    """Accuracy (over all labels, where there are several) of both, and how their answers and scores differ.
+
+    Within the tolerance answers differ at ties only; a lossy model has an accuracy to keep instead of a tolerance.
+    """
     totals, worst = Counter[str](), dict.fromkeys(OUTPUTS, 0.0)
-    for images, labels in tqdm(batches, desc="test split", unit="batch"):
+    limit = replace(options, atol=1e30) if options.is_lossy else options
+    for images, labels in tqdm(batches, desc=f"{name} split", unit="batch"):
         scores = run(images), reference(graph, images, options)
-        differences = compare("the test split", *scores, options)
-        worst = {name: max(worst[name], differences[name]) for name in OUTPUTS}
+        differences = compare(f"the {name} split", *scores, limit)
+        worst = {output: max(worst[output], differences[output]) for output in OUTPUTS}
         exported, model = (ANSWERS[graph.spec.task](each["logits"]) for each in scores)
         found = {"exported": exported == labels.numpy(), "model": model == labels.numpy(), "differ": exported != model}
-        totals.update({name: int(values.sum()) for name, values in found.items()})
+        totals.update({what: int(values.sum()) for what, values in found.items()})
         totals.update(images=len(images), answers=model.size)
     return {
         "images": totals["images"],
-        "accuracy": {name: totals[name] / totals["answers"] for name in ("model", "exported")},
+        "accuracy": {what: totals[what] / totals["answers"] for what in ("model", "exported")},
+        "agreement": 1 - totals["differ"] / totals["answers"],
         "different_answers": totals["differ"],
         "largest_difference": worst,
     }
+
+
+def check_accuracy(found: dict[str, Any], options: Options) -> None:
+    """A lossy model may lose this much on the validation split."""
+    drop = found["accuracy"]["model"] - found["accuracy"]["exported"]
+    if drop > options.max_accuracy_drop:
+        raise VerificationError(
+            f"int{options.quantize} loses {drop:.4f} of accuracy on the validation split ({found['accuracy']}), "
+            f"allowed is --max_accuracy_drop {options.max_accuracy_drop}; train with configs/quantization.yaml."
+        )
 
 
 def check_contents(folder: Path, images: Tensor | None, places: Iterable[Path]) -> dict[str, bool | None]:

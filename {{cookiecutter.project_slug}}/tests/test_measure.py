@@ -1,0 +1,45 @@
+"""What is measured of a classifier is what it is."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from {{cookiecutter.package_name}}.checkpoints import load_classifier
+from {{cookiecutter.package_name}}.data.datamodule import ImageDataModule
+from {{cookiecutter.package_name}}.evaluation import checking_trainer
+from {{cookiecutter.package_name}}.measure import costs, latencies, milliseconds, validation_accuracy
+
+
+def test_accuracy_is_that_of_validation_and_modes_stay(checkpoint: Path) -> None:
+    classifier = load_classifier(checkpoint).train()
+    data, trainer = ImageDataModule.from_spec(classifier.spec), checking_trainer("cpu", 1)
+    (metrics,) = trainer.validate(classifier, data, verbose=False)
+    next(classifier.network.children()).eval()
+    modes = [module.training for module in classifier.modules()]
+    weights = {name: value.clone() for name, value in classifier.state_dict().items()}
+    assert validation_accuracy(trainer, classifier) == pytest.approx(metrics["val/accuracy"], abs=1e-6)
+    assert [module.training for module in classifier.modules()] == modes
+    assert all(torch.equal(value, weights[name]) for name, value in classifier.state_dict().items())
+
+
+def test_costs_are_those_of_the_layers(checkpoint: Path) -> None:
+    classifier = load_classifier(checkpoint)
+    decoding = classifier.spec.decoding
+    size = decoding.channels * decoding.image_size[0] * decoding.image_size[1]
+    classifier.network = nn.Sequential(nn.Flatten(), nn.Linear(size, 7))
+    found = costs(classifier)
+    assert found == {"parameters": 7 * size + 7, "MACs": 7 * size, "megabytes": 4 * (7 * size + 7) / 1e6}
+    assert latencies({"one": classifier, "same": classifier}).keys() == {"one", "same"}
+
+
+def test_a_slower_call_takes_longer() -> None:
+    def wait(seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    found = milliseconds({"short": lambda: wait(0.0001), "long": lambda: wait(0.02)}, rounds=5)
+    assert found["long"] >= 20 > found["short"]
