@@ -16,13 +16,14 @@ endif
 BAKE = rm -rf build/demo && $(BIN)/cookiecutter . --no-input --default-config --output-dir build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint clean
+.PHONY: help demo test test-all lint benchmark clean
 
 help:
 	@echo 'make demo      bake a project, train it on the digits, export and verify it'
 	@echo 'make test      run the tests (up to 30 minutes on 2 cores)'
 	@echo 'make test-all  run those that take longer too'
 	@echo 'make lint      ruff and mypy on the template and on a baked project'
+	@echo 'make benchmark measure what the callbacks gain and cost (about an hour)'
 	@echo 'make clean     delete .venv and build'
 
 # The project's dependencies are named once, in its own pyproject.toml: they are installed from a baked one.
@@ -55,6 +56,9 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BAKE)
 	cd $(PROJECT) && $(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy
+
+benchmark: $(READY)
+	$(BIN)/python benchmarks/callbacks.py
 
 clean:
 	rm -rf .venv build

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from baking import bake, copy_template
 
+collect_ignore = ["inside"]  # they run in a baked project
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 IDENTITY = {"NAME": "A Tester", "EMAIL": "tester@example.com"}
 Bake = Callable[..., Path]

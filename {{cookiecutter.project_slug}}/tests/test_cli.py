@@ -70,6 +70,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     [
         (["--model.init_args.network", "SimpleCNM"], "SimpleCNN"),
         (["--trainer.enable_checkpointing", "false"], "enable_checkpointing"),
+        (["--trainer.accelerator", "cpu", "--trainer.precision", "16-mixed"], "on a CPU use bf16-mixed"),
+        (["--trainer.accelerator", "cpu", "--trainer.precision", "16"], "on a CPU use bf16-mixed"),
+        (["--trainer.accelerator", "cpu", "--trainer.precision", "16-true"], "on a CPU use bf16-mixed"),
     ],
 )
 def test_a_mistake_in_a_run_is_one_line_and_leaves_no_folder(

@@ -46,6 +46,31 @@ def test_checkpoint_alone_rebuilds_the_classifier(checkpoint: Path) -> None:
     assert ours.spec == plain.spec and len(ours.spec.classes) > 1
 
 
+class Stopped(BaseException):
+    """Stands for a process that ends there."""
+
+
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
+    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: ImageClassifier, *args: object) -> None:
+        if self.global_step == 10:
+            raise Stopped
+
+    options = [*data, *SHORT, "--trainer.log_every_n_steps", "1", "--last_checkpoint.every_n_train_steps", "4"]
+    assert main(["fit", *options]) == 0
+    whole = newest_run(finished=True)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(ImageClassifier, "on_train_batch_start", stop)
+        main(["fit", *options])
+    stopped = newest_run(finished=False)
+    assert main(["fit", "--resume"]) == 0
+    expected, found = read_last(whole), read_last(stopped)
+    assert found["global_step"] == expected["global_step"] == 12
+    assert all(torch.equal(value, found["state_dict"][key]) for key, value in expected["state_dict"].items())
+    assert read_log(stopped) == read_log(whole)
+
+
 def test_a_finished_run_is_not_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--resume", str(run)]) == 2
     assert "nothing to resume" in capsys.readouterr().err
@@ -67,6 +92,14 @@ def test_init_from_refuses_weights_that_do_not_fit(
     torch.save(content, project / "other.ckpt")
     assert main(["fit", *data, *SHORT, "--init_from", "other.ckpt"]) == 2
     assert "other.ckpt does not fit" in capsys.readouterr().err
+
+
+def test_init_from_refuses_a_network_of_another_width(
+    checkpoint: Path, project: Path, data: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wider = ["--model.network", "SimpleCNN", "--model.network_args", "{width: 24}"]
+    assert main(["fit", *data, *SHORT, *wider, "--init_from", str(checkpoint)]) == 2
+    assert "does not fit" in capsys.readouterr().err
 
 
 def test_default_callbacks_survive_an_overlay_that_lists_its_own(project: Path, data: list[str]) -> None:

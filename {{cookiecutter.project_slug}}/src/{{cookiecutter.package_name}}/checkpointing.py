@@ -123,6 +123,7 @@ def best_checkpoint(trainer: Trainer) -> BestCheckpoint:
 def start_anew(trainer: Trainer) -> None:
     """Choose the best checkpoint, and stop early, by validations from now on: the model has become another one."""
     best_checkpoint(trainer).forget(trainer.global_step)
+    trainer.should_stop = False
     for callback in trainer.early_stopping_callbacks:
         callback.best_score = torch.tensor(math.inf if callback.mode == "min" else -math.inf)
         callback.wait_count = 0

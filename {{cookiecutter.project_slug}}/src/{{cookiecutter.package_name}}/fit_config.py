@@ -164,8 +164,11 @@ def _start_from(model: ImageClassifier, path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"init_from {path} is no file.")
     checkpoint = read_checkpoint(path)
-    model.on_load_checkpoint(checkpoint)
+    with isolate_rng():
+        origin = ImageClassifier(**checkpoint["hyper_parameters"])
     try:
+        model.network.load_state_dict(origin.network.state_dict())  # it may differ by removed channels alone
+        model.on_load_checkpoint(checkpoint)
         model.load_state_dict(checkpoint["state_dict"])
     except RuntimeError as error:
         raise ValueError(f"init_from {path} does not fit the network: {error}") from error

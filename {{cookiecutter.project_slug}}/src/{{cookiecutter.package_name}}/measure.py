@@ -3,7 +3,8 @@
 import copy
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from lightning import Trainer
@@ -19,14 +20,23 @@ def validation_accuracy(trainer: Trainer, classifier: ImageClassifier) -> float:
     """Share in [0, 1] of right answers on the whole validation split, each image of all processes once."""
     data: ImageDataModule = trainer.datamodule  # type: ignore[attr-defined]
     device = trainer.strategy.root_device
-    modes = {module: module.training for module in classifier.modules()}
-    classifier.to(device).eval()
     metric = classifier.task.metrics(len(classifier.spec.classes))["accuracy"].to(device)
-    for images, labels in data.val_dataloader():
-        metric.update(classifier.probabilities(classifier(images.to(device))), labels.to(device).long())
-    for module, mode in modes.items():
-        module.training = mode
+    with evaluating(classifier.to(device)):
+        for images, labels in data.val_dataloader():
+            metric.update(classifier.probabilities(classifier(images.to(device))), labels.to(device).long())
     return float(metric.compute())
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode; afterwards each module is in the mode that it was in."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 def milliseconds(calls: dict[str, Callable[[], object]], *, rounds: int = 20, warm_up: int = 3) -> dict[str, float]:

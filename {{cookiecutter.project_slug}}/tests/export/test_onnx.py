@@ -1,4 +1,4 @@
-"""What the ONNX file says of itself."""
+"""What the ONNX file says of itself; in int8, what is in it, what that costs, and the limit that refuses it."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,9 @@ import onnx
 import pytest
 from torch import Tensor, nn
 
+from {{cookiecutter.package_name}}.cli import main
 from {{cookiecutter.package_name}}.export.graph import Graph, Options
+from {{cookiecutter.package_name}}.export.int8 import to_int8
 from {{cookiecutter.package_name}}.export.onnx import FILE, write
 from {{cookiecutter.package_name}}.export.verification import VerificationError
 
@@ -48,3 +50,48 @@ def test_what_can_not_be_exported_is_one_sentence_with_the_line(make_classifier,
     with pytest.raises(VerificationError, match=r"data-dependent expression .*test_onnx\.py:\d+\)$"):
         write(Graph(classifier), tmp_path, Options())
     assert capsys.readouterr().out == ""
+
+
+def export(checkpoint: Path, output: Path, *options: str) -> int:
+    command = ["export", "--quantize", "8", "--ckpt_path", str(checkpoint), "--output", str(output)]
+    return main([*command, "--num_workers", "0", *options])
+
+
+def test_an_int8_bundle_is_quantized_and_tells_what_that_costs(checkpoint: Path, tmp_path: Path):
+    assert export(checkpoint, tmp_path / "bundle") == 0
+    model = json.loads((tmp_path / "bundle" / "model.json").read_text("utf-8"))
+    assert model["precision"] == "int8"
+    assert {"accuracy", "agreement"} <= model["checks"]["val_split"].keys() & model["checks"]["test_split"].keys()
+    assert model["checks"]["test_split"]["largest_difference"]["logits"] > 0
+    graph = onnx.load(tmp_path / "bundle" / FILE).graph
+    kernels = [tensor for tensor in graph.initializer if len(tensor.dims) == 4]
+    assert kernels and all(tensor.data_type == onnx.TensorProto.INT8 for tensor in kernels)
+    assert graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
+
+
+def test_what_loses_too_much_accuracy_is_refused(checkpoint: Path, tmp_path: Path, monkeypatch, capsys):
+    def spoil(file: Path, batches) -> None:
+        to_int8(file, batches)
+        model = onnx.load(file)
+        head = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1][-1]
+        head.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(head), head.name))
+        onnx.save(model, file)
+
+    monkeypatch.setattr("{{cookiecutter.package_name}}.export.onnx.to_int8", spoil)
+    assert export(checkpoint, tmp_path / "bundle", "--max_accuracy_drop", "0") == 1
+    assert "--max_accuracy_drop" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_training_images_there_is_no_int8(checkpoint: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr("{{cookiecutter.package_name}}.export.command._reachable", lambda *args: None)
+    assert export(checkpoint, tmp_path / "bundle") == 2
+    assert "needs training images" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_quantized_is_noticed(make_classifier, tmp_path: Path, monkeypatch):
+    write(Graph(make_classifier()), tmp_path, Options())
+    module = "{{cookiecutter.package_name}}.export.int8.quantize_static"
+    monkeypatch.setattr(module, lambda source, target, *args, **kwargs: target.write_bytes(source.read_bytes()))
+    with pytest.raises(VerificationError, match="without int8 weights"):
+        to_int8(tmp_path / FILE, [])

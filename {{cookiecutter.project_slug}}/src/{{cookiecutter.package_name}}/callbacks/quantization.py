@@ -16,8 +16,8 @@ from ..checkpoints import load_classifier
 from ..classifier import ImageClassifier
 from ..data.datamodule import ImageDataModule
 from ..export import onnx
-from ..export.calibration import calibration_batches
 from ..export.graph import INPUT, Graph, Options
+from ..export.int8 import calibration_batches
 from ..export.verification import check_split
 from ..fake_quantization import install, uninstall
 from ..measure import milliseconds

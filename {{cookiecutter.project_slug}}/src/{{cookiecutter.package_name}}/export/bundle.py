@@ -22,9 +22,9 @@ from ..data.datamodule import ImageDataModule
 from ..data.datasets import Images
 from ..data.decoding import IMAGE_SUFFIXES
 from . import open_format
-from .calibration import calibration_batches
 from .golden import check_golden, draw_golden, score_golden
 from .graph import INPUT, Graph, Options
+from .int8 import calibration_batches
 from .verification import (
     Run,
     check_accuracy,

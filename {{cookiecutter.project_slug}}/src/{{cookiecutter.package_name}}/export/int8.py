@@ -1,11 +1,13 @@
 """An ONNX file in int8: what onnxruntime is fast with on CPUs."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import torch
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -14,6 +16,10 @@ from torch import Tensor
 from .graph import INPUT
 from .verification import VerificationError
 
+if TYPE_CHECKING:  # keeps the fresh process, in which formats are loaded, from loading Lightning
+    from ..data.datamodule import ImageDataModule
+
+NUM_CALIBRATION_IMAGES = 512
 LAYERS = {"Conv", "Gemm", "MatMul"}
 # Other types of activations and weights are slower than float there, or less accurate.
 PRESET = {
@@ -22,6 +28,15 @@ PRESET = {
     "activation_type": QuantType.QUInt8,
     "weight_type": QuantType.QInt8,
 }
+
+
+def calibration_batches(data: "ImageDataModule", *, batch_size: int) -> Iterator[Tensor]:
+    """From all over the training split, uint8 [batch_size, C, H, W], not augmented; the last one is filled up."""
+    images = data.split("train")
+    chosen = np.linspace(0, len(images) - 1, min(NUM_CALIBRATION_IMAGES, len(images))).astype(int)
+    for start in range(0, len(chosen), batch_size):
+        indices = np.resize(chosen[start : start + batch_size], batch_size)
+        yield torch.stack([images[index][0] for index in indices])
 
 
 class _Calibration(CalibrationDataReader):  # type: ignore[misc]

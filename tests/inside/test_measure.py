@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from smoke.checkpoints import load_classifier
+from smoke.data.datamodule import ImageDataModule
+from smoke.evaluation import checking_trainer
+from smoke.measure import costs, latencies, milliseconds, validation_accuracy
 from torch import nn
-
-from {{cookiecutter.package_name}}.checkpoints import load_classifier
-from {{cookiecutter.package_name}}.data.datamodule import ImageDataModule
-from {{cookiecutter.package_name}}.evaluation import checking_trainer
-from {{cookiecutter.package_name}}.measure import costs, latencies, milliseconds, validation_accuracy
 
 
 def test_accuracy_is_that_of_validation_and_modes_stay(checkpoint: Path) -> None:

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from {{cookiecutter.package_name}}.randomness import step_seed
+from smoke.randomness import step_seed
 
 
 def seed_of(*, seed: int = 0, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:

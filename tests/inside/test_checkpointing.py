@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-
-from {{cookiecutter.package_name}}.checkpointing import AtomicCheckpointIO, BestCheckpoint, LastCheckpoint
-from {{cookiecutter.package_name}}.classifier import ImageClassifier
-from {{cookiecutter.package_name}}.cli import main
-from {{cookiecutter.package_name}}.runs import newest_run, read_result
+from lightning import Callback, LightningModule, Trainer
+from smoke import checkpointing
+from smoke.callbacks import CALLBACKS
+from smoke.checkpointing import AtomicCheckpointIO, BestCheckpoint, LastCheckpoint
+from smoke.classifier import ImageClassifier
+from smoke.cli import main
+from smoke.runs import newest_run, read_result
 
 SHORT = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "6", "--trainer.log_every_n_steps", "1"]
 SHORT += ["--trainer.logger", "false"]
@@ -30,6 +32,17 @@ Stop = Callable[..., Path]
 
 class Stopped(BaseException):
     """Stands for a process that ends there."""
+
+
+class Anew(Callback):
+    """Changes the model in the third epoch."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        checkpointing.train_until(trainer, 2, option="anew.epoch")
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.current_epoch == 2:
+            checkpointing.start_anew(trainer)
 
 
 def read_log(run: Path) -> list[dict[str, str]]:
@@ -134,6 +147,18 @@ def test_a_moved_run_is_resumed_with_the_best_score_it_had(
     assert main(["fit", "--resume", str(moved.resolve())]) == 0
     assert {path.name for path in (moved / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns == before
+
+
+def test_a_run_that_starts_anew_trains_on_and_forgets_earlier_scores(
+    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CALLBACKS, "anew", Anew)
+    stops_at_once = ["--early_stopping.patience", "1", "--early_stopping.min_delta", "9"]
+    length = ["--trainer.max_epochs", "6", "--trainer.limit_train_batches", "2", "--trainer.logger", "false"]
+    assert main(["fit", *data, *length, *stops_at_once, "--anew", "{}"]) == 0
+    run = newest_run(finished=True)
+    assert read_checkpoint(run, "best.ckpt")["epoch"] >= 2
+    assert read_result(run)["epochs"] == 4  # one that counts and one that is no better
 
 
 def test_a_checkpoint_whose_writing_fails_leaves_the_one_before(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from lightning import Callback, Trainer
 from lightning.pytorch.loggers import CSVLogger
-
-from {{cookiecutter.package_name}}.report import Change, report
+from smoke.report import Change, report
 
 
 class Shrinking(Callback):

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
+from smoke.fake_quantization import install, uninstall
 from torch import nn
-
-from {{cookiecutter.package_name}}.fake_quantization import install, uninstall
 
 
 @pytest.fixture
