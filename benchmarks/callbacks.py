@@ -163,7 +163,7 @@ print("share", sum(seconds for moment, seconds in spent if begin < moment < end)
 
 def share_in_hooks(key: str, options: tuple[str, ...]) -> float:
     """Over the last 99 steps of a run, after all windows and warm-ups."""
-    length = ("--trainer.max_epochs", "16", "--trainer.limit_val_batches", "0", "--data.batch_size", "128")
+    length = ("--trainer.max_epochs", "16", "--trainer.check_val_every_n_epoch", "99", "--data.batch_size", "128")
     command = [sys.executable, "watched.py", key, *QUIET, "-c", f"configs/{key}.yaml", *options, *length]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.rpartition("share ")[2])

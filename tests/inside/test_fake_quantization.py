@@ -14,7 +14,7 @@ def network() -> nn.Sequential:
 
 @pytest.fixture
 def ranges(network: nn.Sequential):
-    found = install(network)
+    found = install(network, head="4")
     for entry in found.values():
         entry.rounds = entry.observes = True
     return found
@@ -27,7 +27,7 @@ def images() -> torch.Tensor:
 
 def test_names_and_values_of_weights_stay_and_the_last_layer_is_left_alone(network: nn.Sequential) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    assert list(install(network)) == ["0", "2"]
+    assert list(install(network, head="4")) == ["0", "2"]
     after = network.state_dict()
     assert after.keys() == before.keys() and all(torch.equal(after[name], before[name]) for name in before)
     uninstall(network)
@@ -64,4 +64,4 @@ def test_evaluation_neither_rounds_nor_moves_the_ranges(network: nn.Sequential, 
 
 def test_a_network_of_one_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="at least two layers"):
-        install(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
+        install(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), head="1")

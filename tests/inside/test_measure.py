@@ -8,7 +8,7 @@ import torch
 from smoke.checkpoints import load_classifier
 from smoke.data.datamodule import ImageDataModule
 from smoke.evaluation import checking_trainer
-from smoke.measure import costs, latencies, milliseconds, validation_accuracy
+from smoke.measure import costs, head_of, latencies, milliseconds, validation_accuracy
 from torch import nn
 
 
@@ -32,6 +32,23 @@ def test_costs_are_those_of_the_layers(checkpoint: Path) -> None:
     found = costs(classifier)
     assert found == {"parameters": 7 * size + 7, "MACs": 7 * size, "megabytes": 4 * (7 * size + 7) / 1e6}
     assert latencies({"one": classifier, "same": classifier}).keys() == {"one", "same"}
+
+
+class HeadFirst(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(4, 3, 1)
+        self.body = nn.Conv2d(3, 4, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(images)).mean((2, 3))
+
+
+def test_the_head_is_the_layer_that_runs_last(checkpoint: Path) -> None:
+    classifier = load_classifier(checkpoint).train()
+    classifier.network = HeadFirst()
+    assert head_of(classifier) == "head"
+    assert all(module.training for module in classifier.network.modules())
 
 
 def test_a_slower_call_takes_longer() -> None:

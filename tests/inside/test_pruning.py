@@ -223,4 +223,7 @@ def test_an_accuracy_that_fell_too_far_fails_the_run_and_keeps_its_numbers(
     assert main(["fit", *SHORT, *data, *options]) == 1
     error = capsys.readouterr().err
     assert "the validation accuracy fell from" in error and "best.ckpt" in error
-    assert len(list(project.rglob("pruning.json"))) == 1 and not list(project.rglob("result.json"))
+    assert len(list(project.rglob("pruning.json"))) == len(list(project.rglob("report.json"))) == 1
+    assert main(["fit", "--resume"]) == 1  # nothing is left to train, but the check is made again
+    assert "the validation accuracy fell from" in capsys.readouterr().err
+    assert not list(project.rglob("result.json"))

@@ -107,5 +107,7 @@ def test_a_plan_that_can_not_come_true_is_refused(
 ) -> None:
     assert main(["fit", *data, *SHORT, "-c", "configs/quantization.yaml"]) == 2
     assert "quantization.freeze_epoch 13 is never reached" in capsys.readouterr().err
+    assert main(["fit", *data, *SHORT, *QUANTIZED, "--trainer.max_steps", "11"]) == 2
+    assert "quantization.freeze_epoch 2 is never reached: that takes 12 steps" in capsys.readouterr().err
     with pytest.raises(ValueError, match="begin_epoch must be below"):
         quantization.Quantization(begin_epoch=2, freeze_epoch=2)

@@ -131,6 +131,13 @@ def test_a_network_that_can_not_be_built_is_refused_before_images_are_read(
     assert not Path("runs").exists()
 
 
+def test_early_stopping_without_validation_is_refused_before_training(
+    project: Path, data: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *data, "--trainer.limit_val_batches", "0"]) == 2
+    assert "early_stopping.strict false" in capsys.readouterr().err
+
+
 def test_a_run_without_a_step_is_an_error(project: Path, data: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", *data, "--trainer.max_epochs", "0"]) == 2
     assert "no checkpoint was written" in capsys.readouterr().err

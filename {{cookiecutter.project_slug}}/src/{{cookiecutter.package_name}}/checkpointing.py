@@ -136,6 +136,15 @@ def train_until(trainer: Trainer, epoch: int, *, option: str) -> None:
     trainer.fit_loop.min_epochs = max(trainer.fit_loop.min_epochs or 0, epoch + 1)
 
 
+def check_steps(trainer: Trainer, epoch: int, *, option: str) -> None:
+    """Refuse, at the start of training, a run whose steps end before this epoch (from 0)."""
+    needed = epoch * math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+    if trainer.estimated_stepping_batches < needed:
+        raise ValueError(
+            f"{option} {epoch} is never reached: that takes {needed} steps, trainer.max_steps is {trainer.max_steps}."
+        )
+
+
 class KeepConfig(Callback):
     """Puts the text of config.yaml into each checkpoint, so that a resume sees what was changed since."""
 

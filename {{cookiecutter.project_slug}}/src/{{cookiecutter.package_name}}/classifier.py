@@ -28,7 +28,8 @@ class Normalize(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        return (images.to(self.mean.dtype) / 255 - self.mean) / self.std
+        # As one multiplication and addition: a third of a small network's time on a CPU would go into more passes.
+        return torch.addcmul(-self.mean / self.std, images.to(self.mean.dtype), 1 / (255 * self.std))
 
 
 class ImageClassifier(LightningModule):

@@ -61,6 +61,7 @@ def _quieten() -> None:
     )
     warnings.filterwarnings("ignore", message=r".*does not have many workers")  # images in memory need none
     warnings.filterwarnings("ignore", message=r"Checkpoint directory .* is not empty")  # it is that of a resumed run
+    warnings.filterwarnings("ignore", message=r"Precision .* is not supported by the model summary")
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
     warnings.filterwarnings(
         "ignore", message=r"\s*(``instantiate_classes``|skip_none|By default only one Jsonargparse)"

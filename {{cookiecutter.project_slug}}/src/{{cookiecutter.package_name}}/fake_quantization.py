@@ -69,12 +69,11 @@ class _Linear(nn.Linear):
 ROUNDING: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: _Conv2d, nn.Linear: _Linear}
 
 
-def install(network: nn.Module) -> dict[str, ActivationRange]:
-    """Let all layers but the last one round, in place; returns their ranges by the layers' names."""
-    layers = {name: module for name, module in network.named_modules() if type(module) in ROUNDING}
-    if len(layers) < 2:
+def install(network: nn.Module, *, head: str) -> dict[str, ActivationRange]:
+    """Let all layers but the head round, in place; returns their ranges by the layers' names."""
+    layers = {n: module for n, module in network.named_modules() if type(module) in ROUNDING and n != head}
+    if not layers:
         raise ValueError("quantization needs a network of at least two layers, since the last one stays in float.")
-    layers.popitem()
     for module in layers.values():
         module.__class__ = ROUNDING[type(module)]
         module.range = ActivationRange().to(module.weight.device)

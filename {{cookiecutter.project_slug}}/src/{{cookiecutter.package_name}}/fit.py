@@ -13,7 +13,7 @@ from .checkpoints import read_checkpoint
 from .cli import program_name
 from .data.spec import DataSpec
 from .fit_config import DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
-from .report import report
+from .report import failures, report
 from .runs import finish, is_finished, newest_run
 
 
@@ -85,6 +85,8 @@ def _finish(trainer: Trainer, run: Path) -> None:
     if not path.is_file():
         raise ValueError(f"no checkpoint was written in {run}: trainer.max_epochs or max_steps left nothing to do.")
     report(trainer, run)
+    if failed := failures(trainer):
+        raise RuntimeError(failed)
     finish(
         run,
         {

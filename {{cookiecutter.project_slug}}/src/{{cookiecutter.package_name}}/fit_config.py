@@ -121,6 +121,10 @@ class FitCLI(LightningCLI):
         self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
         trainer = super().instantiate_trainer()
         _refuse_float16_on_cpu(trainer, config["precision"])
+        if trainer.limit_val_batches == 0 and any(stop.strict for stop in trainer.early_stopping_callbacks):
+            raise ValueError(
+                "trainer.limit_val_batches 0 leaves early_stopping nothing: set early_stopping.strict false."
+            )
         return trainer
 
 

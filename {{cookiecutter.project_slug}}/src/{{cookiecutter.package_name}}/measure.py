@@ -82,6 +82,22 @@ def latencies(classifiers: dict[str, ImageClassifier], *, batch_size: int = 1) -
     return milliseconds({name: lambda name=name: modules[name](batches[name]) for name in modules})  # type: ignore[misc]
 
 
+@torch.inference_mode()
+def head_of(classifier: ImageClassifier) -> str:
+    """Name of the network's layer that runs last: it gives the logits."""
+    names: list[str] = []
+    handles = [
+        module.register_forward_hook(lambda *_, name=name: names.append(name))
+        for name, module in classifier.network.named_modules()
+        if isinstance(module, (nn.Conv2d, nn.Linear))
+    ]
+    with evaluating(classifier):
+        classifier(example_images(classifier, 1))
+    for handle in handles:
+        handle.remove()
+    return names[-1]
+
+
 def example_images(classifier: ImageClassifier, batch_size: int) -> torch.Tensor:
     """Grey images uint8 [N, C, H, W] on the classifier's device."""
     decoding = classifier.spec.decoding

@@ -27,6 +27,12 @@ def _show(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def failures(trainer: Trainer) -> str:
+    """What the run's optimisations could not keep; empty if nothing."""
+    found = [getattr(callback, "failure", None) for callback in trainer.callbacks]  # type: ignore[attr-defined]
+    return " ".join(filter(None, found))
+
+
 @rank_zero_only
 def report(trainer: Trainer, run: Path) -> None:
     """Collect the `changes` that callbacks have measured."""

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from .classifier import ImageClassifier
-from .measure import example_images
+from .measure import example_images, head_of
 from .shapes import take_shapes
 
 TOLERANCE = 0.05  # share of the channels; layers lose them in multiples of round_to
@@ -61,7 +61,7 @@ def remove_channels(classifier: ImageClassifier, *, share: float, round_to: int)
     Fang et al. 2023, DepGraph. Afterwards the network is what any checkpoint of it is rebuilt to.
     """
     images = _random_images(classifier)
-    pruned = _nearest(classifier.network, images, share, round_to)
+    pruned = _nearest(classifier.network, images, share, round_to, head_of(classifier))
     stored = pruned.state_dict()
     with isolate_rng():
         fresh = ImageClassifier(**classifier.hparams).network.eval()
@@ -73,13 +73,14 @@ def remove_channels(classifier: ImageClassifier, *, share: float, round_to: int)
             raise RuntimeError(f"{type(fresh).__name__} can't be rebuilt from its pruned weights: its logits differ.")
 
 
-def removed_share(before: nn.Module, after: nn.Module) -> float:
+def removed_share(before: nn.Module, after: nn.Module, *, head: str) -> float:
     """Share in [0, 1] of the channels, the outputs of all layers but the head, that `after` has no more."""
-    return 1 - sum(_num_channels(after)) / sum(_num_channels(before))
+    return 1 - _num_channels(after, head) / _num_channels(before, head)
 
 
-def _num_channels(network: nn.Module) -> list[int]:
-    return [len(module.weight) for module in network.modules() if isinstance(module, LAYERS)][:-1]
+def _num_channels(network: nn.Module, head: str) -> int:
+    layers = {name: module for name, module in network.named_modules() if isinstance(module, LAYERS)}
+    return sum(len(module.weight) for name, module in layers.items() if name != head)
 
 
 def _random_images(classifier: ImageClassifier) -> Tensor:
@@ -88,12 +89,12 @@ def _random_images(classifier: ImageClassifier) -> Tensor:
     return classifier.normalize(pixels.to(classifier.device))
 
 
-def _nearest(network: nn.Module, images: Tensor, share: float, round_to: int) -> nn.Module:
+def _nearest(network: nn.Module, images: Tensor, share: float, round_to: int, head: str) -> nn.Module:
     reachable = []
     # What is kept is rounded down, so another share asked for may come closer.
     for ratio in sorted({share, *(tenth / 10 for tenth in range(1, 10))}, key=lambda ratio: abs(ratio - share)):
-        pruned = _pruned(network, images, ratio, round_to)
-        reachable.append(removed_share(network, pruned))
+        pruned = _pruned(network, images, ratio, round_to, head)
+        reachable.append(removed_share(network, pruned, head=head))
         if abs(reachable[-1] - share) <= TOLERANCE:
             return pruned
     nearest = min(filter(None, reachable), key=lambda reached: abs(reached - share), default=0.0)
@@ -103,12 +104,11 @@ def _nearest(network: nn.Module, images: Tensor, share: float, round_to: int) ->
     )
 
 
-def _pruned(network: nn.Module, images: Tensor, ratio: float, round_to: int) -> nn.Module:
+def _pruned(network: nn.Module, images: Tensor, ratio: float, round_to: int, head: str) -> nn.Module:
     pruned = copy.deepcopy(network).eval().requires_grad_(True)  # channels are followed by their gradients
     shape = pruned(images).shape
-    head = [module for module in pruned.modules() if isinstance(module, LAYERS)][-1]
     importance = torch_pruning.importance.GroupMagnitudeImportance(p=2)
-    options = {"pruning_ratio": ratio, "ignored_layers": [head], "round_to": round_to}
+    options = {"pruning_ratio": ratio, "ignored_layers": [pruned.get_submodule(head)], "round_to": round_to}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parameters outside of layers: whether they went well shows below

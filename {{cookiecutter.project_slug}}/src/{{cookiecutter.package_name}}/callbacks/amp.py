@@ -9,7 +9,8 @@ from typing import Any, Literal
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins import MixedPrecision, Precision
 from lightning.pytorch.utilities import rank_zero_info
-from torch import nn
+from torch import Tensor, nn
+from torch.linalg import vector_norm
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
@@ -85,7 +86,7 @@ class Amp(Callback):
         if self._scale is not None:  # the scaler itself looks at all gradients
             return
         weights = (weight for group in optimizer.param_groups for weight in group["params"])
-        norm = float(get_total_norm([weight.grad for weight in weights if weight.grad is not None]))
+        norm = _norm([weight.grad for weight in weights if weight.grad is not None])
         if not math.isfinite(norm):
             assert isinstance(pl_module, ImageClassifier)
             found = search(trainer, pl_module, self._batches, scale=1.0)
@@ -106,7 +107,7 @@ class Amp(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         _check_buffers(trainer, pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         if times := self._state["milliseconds"]:
@@ -161,6 +162,12 @@ def _milliseconds(classifier: ImageClassifier, batch: Batch, precision: Precisio
 
     with leaving_no_trace(classifier):
         return list(milliseconds({"a": partial(step, Precision()), "b": partial(step, precision)}, rounds=5).values())
+
+
+def _norm(gradients: list[Tensor]) -> float:
+    if gradients and gradients[0].device.type == "cpu":  # where each operation of more costs a small network time
+        return sum(float(vector_norm(gradient)) for gradient in gradients)
+    return float(get_total_norm(gradients))
 
 
 def _check_buffers(trainer: Trainer, pl_module: LightningModule) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from ..checkpointing import best_checkpoint, start_anew, train_until
+from ..checkpointing import best_checkpoint, check_steps, start_anew, train_until
 from ..checkpoints import load_classifier
 from ..classifier import ImageClassifier
-from ..measure import costs, latencies, validation_accuracy
+from ..measure import costs, head_of, latencies, validation_accuracy
 from ..report import Change
 from ..runs import write_json
 from ..sparsity import (
@@ -69,6 +69,7 @@ class Pruning(Callback):
         self.target_sparsity, self.kind, self.max_accuracy_drop = target_sparsity, kind, max_accuracy_drop
         self.begin_epoch, self.end_epoch, self.round_to = begin_epoch, end_epoch, round_to or 8
         self.changes: list[Change] = []
+        self.failure: str | None = None
         self._accuracy = math.nan  # before
         self._masks: dict[str, Tensor] = {}  # by the weight's name; False where it is zero
 
@@ -110,12 +111,7 @@ class Pruning(Callback):
         if self.kind == "structured" or self._debugging:
             return
         self._masks = {name: mask.to(pl_module.device) for name, mask in self._masks.items()}
-        needed = self._end * math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
-        if trainer.estimated_stepping_batches < needed:
-            raise ValueError(
-                f"pruning.end_epoch {self._end} is never reached: that takes {needed} steps, trainer.max_steps is "
-                f"{trainer.max_steps}."
-            )
+        check_steps(trainer, self._end, option="pruning.end_epoch")
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -136,7 +132,7 @@ class Pruning(Callback):
         if done == total:
             start_anew(trainer)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._debugging:
             return
         path = best_checkpoint(trainer).final_path
@@ -149,12 +145,11 @@ class Pruning(Callback):
         accuracy = validation_accuracy(trainer, final)
         if trainer.is_global_zero:
             self._report(Path(trainer.default_root_dir), final, sparsity, accuracy)
-        trainer.strategy.barrier()
         self._check_accuracy(accuracy, path)
 
     def _sparsity(self, final: ImageClassifier) -> float:
         if self.kind == "structured":
-            return removed_share(self._original.network, final.network)
+            return removed_share(self._original.network, final.network, head=head_of(self._original))
         weights = prunable_weights(final.network).values()
         return 1 - num_nonzero(weights) / sum(weight.numel() for weight in weights)
 
@@ -187,7 +182,7 @@ class Pruning(Callback):
 
     def _check_accuracy(self, accuracy: float, path: Path) -> None:
         if self.max_accuracy_drop is not None and self._accuracy - accuracy > self.max_accuracy_drop:
-            raise RuntimeError(
+            self.failure = (
                 f"the validation accuracy fell from {self._accuracy:.4f} to {accuracy:.4f}, by more than "
                 f"pruning.max_accuracy_drop {self.max_accuracy_drop}. Try a lower target_sparsity or more epochs after "
                 f"pruning. The run does not count as finished; its model is {path}."

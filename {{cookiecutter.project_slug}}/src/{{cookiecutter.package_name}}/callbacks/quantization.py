@@ -11,7 +11,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import nn
 
-from ..checkpointing import best_checkpoint, start_anew, train_until
+from ..checkpointing import best_checkpoint, check_steps, start_anew, train_until
 from ..checkpoints import load_classifier
 from ..classifier import ImageClassifier
 from ..data.datamodule import ImageDataModule
@@ -20,7 +20,7 @@ from ..export.graph import INPUT, Graph, Options
 from ..export.int8 import calibration_batches
 from ..export.verification import check_split
 from ..fake_quantization import install, uninstall
-from ..measure import milliseconds
+from ..measure import head_of, milliseconds
 from ..report import Change
 from ..runs import write_json
 
@@ -44,18 +44,20 @@ class Quantization(Callback):
         self.begin_epoch, self.freeze_epoch = begin_epoch, freeze_epoch
         self.max_accuracy_drop = max_accuracy_drop
         self.changes: list[Change] = []
+        self.failure: str | None = None
         self._before: dict[str, float] | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         assert isinstance(pl_module, ImageClassifier)
         train_until(trainer, self.freeze_epoch, option="quantization.freeze_epoch")
-        self._ranges = install(pl_module.network)
+        self._ranges = install(pl_module.network, head=head_of(pl_module))
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         assert isinstance(pl_module, ImageClassifier)
         uninstall(pl_module.network)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        check_steps(trainer, self.freeze_epoch, option="quantization.freeze_epoch")
         self._set_modes(trainer, pl_module)  # a run that is resumed in mid-epoch does not start this epoch again
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -75,16 +77,18 @@ class Quantization(Callback):
             if frozen and isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._before is None or trainer.fast_dev_run:  # type: ignore[attr-defined]
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
+        if self._before is None:
+            raise RuntimeError(f"the run ended before quantization.begin_epoch {self.begin_epoch}.")
         after = _int8_numbers(trainer, load_classifier(best_checkpoint(trainer).final_path))
         self.changes = _changes(self._before, after)
         if trainer.is_global_zero:
             content = {"before": self._before, "after": after, "max_accuracy_drop": self.max_accuracy_drop}
             write_json(Path(trainer.default_root_dir) / "quantization.json", content)
         if after["float_accuracy"] - after["int8_accuracy"] > self.max_accuracy_drop:
-            raise RuntimeError(
+            self.failure = (
                 f"int8 accuracy {after['int8_accuracy']:.4f} is more than quantization.max_accuracy_drop "
                 f"{self.max_accuracy_drop} below the float model's {after['float_accuracy']:.4f}; begin earlier "
                 f"(begin_epoch) or train longer. The checkpoint stays: {best_checkpoint(trainer).final_path}."

@@ -127,8 +127,7 @@ def seal(folder: Path, model: dict[str, Any]) -> None:
 def _write_model(folder: Path, graph: Graph, options: Options, data: ImageDataModule | None) -> None:
     open_format(options.format).write(graph, folder, options)
     if options.is_lossy:
-        if data is None:
-            raise ValueError(f"quantize {options.quantize} needs training images, but {UNREACHABLE}.")
+        assert data is not None
         batch_size = 64 if options.batch == "dynamic" else options.batch
         open_format(options.format).quantize(folder, calibration_batches(data, batch_size=batch_size))
 

@@ -53,20 +53,24 @@ def export(
     output = output or checkpoint.with_name(f"{checkpoint.stem}-{options.name}")
     with replacing(output, force=force) as folder:
         graph = Graph(load_classifier(checkpoint))
-        data = _reachable(graph.spec, root, batch, num_workers)
+        data = _reachable(graph.spec, root, batch, num_workers, quantize)
         checks = write_bundle(folder, graph, options, checkpoint, data)["checks"]
     print(f"bundle: {output} is verified; test split: {checks['test_split']}")
 
 
 def _reachable(
-    spec: DataSpec, root: str | None, batch: Literal["dynamic"] | int, num_workers: int | Literal["auto"]
+    spec: DataSpec,
+    root: str | None,
+    batch: Literal["dynamic"] | int,
+    num_workers: int | Literal["auto"],
+    quantize: int,
 ) -> ImageDataModule | None:
     batch_size = 64 if batch == "dynamic" else batch
     try:
         data = ImageDataModule.from_spec(spec, root=root, batch_size=batch_size, num_workers=num_workers)
         data.test_dataloader()
     except (OSError, ValueError) as error:
-        if root is not None:
+        if root is not None or quantize < 32:  # int8 needs training images
             raise
         print(f"{UNREACHABLE} ({error})")
         return None
