@@ -45,10 +45,10 @@ demo: $(READY)
 	@echo "verified bundle: $$(find $(PROJECT) -name model.json -exec dirname {} \;)"
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check

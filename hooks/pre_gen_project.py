@@ -28,7 +28,7 @@ TAKEN = """
     ml_dtypes mpl_toolkits mypy mypyc networkx numpy nvidia onnx onnx_ir onnxruntime onnxscript packaging pandas
     pil pillow pip platformdirs pre_commit protobuf py pydantic pygments pylab pyparsing pytest python
     pytorch_lightning pyyaml requests rich ruff scikit_learn scipy setuptools six sklearn sympy tensorboard
-    threadpoolctl tifffile timm torch torchaudio torchgen torchmetrics torchrun torchvision tqdm triton
+    threadpoolctl tifffile timm torch torch_pruning torchaudio torchgen torchmetrics torchrun torchvision tqdm triton
     typeshed_client typing_extensions urllib3 uv wandb werkzeug wheel yaml
     benchmarks build configs data deploy dist docs exports runs scripts src test tests
     aux con nul prn

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from projects import SHORT, Project, bake_project, draw_folder, numbers, read_json, read_rows
 
-pytestmark = pytest.mark.xdist_group("checkpoint")  # its tests share one project
-
 DATA = {
     "digits": (),
     "folder": ("--data.source", "folder", "--data.root", "images", "--data.augmentation", "{}"),

@@ -10,8 +10,6 @@ import torch
 from PIL import ExifTags, Image
 from projects import Project, bake_project, consume, draw_image, read_rows
 
-pytestmark = pytest.mark.xdist_group("deployment")  # its tests share one project
-
 RULES = ("squash", "crop", "pad")
 SIZE = ("--data.decoding.image_size", "[24, 40]")
 SHORT = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "8", "--trainer.limit_val_batches", "1")

@@ -8,8 +8,6 @@ import pytest
 from PIL import Image
 from projects import Project, bake_project, consume, numbers, read_json, read_rows
 
-pytestmark = pytest.mark.xdist_group("multilabel")  # its tests share one project
-
 COLOURS = ("blue", "green", "red")
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from projects import Project, bake_project, draw_image, numbers, read_rows
 
-pytestmark = pytest.mark.xdist_group("ranks")  # its tests share one project
-
 NUM_TRAIN, NUM_VAL = 19, 5  # two times 9 training images in batches of 4: a last batch of one is left out
 RANKS = ("--devices", "2", "--accelerator", "cpu")
 FIT_ON_RANKS = ("-c", "configs/ddp.yaml", "--trainer.devices", "2", "--trainer.accelerator", "cpu")

@@ -7,8 +7,6 @@ import pytest
 import torch
 from projects import NETWORK, Project, bake_project, draw_folder
 
-pytestmark = pytest.mark.xdist_group("resume")  # its tests share one project
-
 NETWORK_OPTIONS = ("--model.network", "SmallResidual", "--model.network_args", "{dropout: 0.3}")
 LENGTH = ("--trainer.max_epochs", "6", "--trainer.limit_train_batches", "11", "--trainer.log_every_n_steps", "1")
 IN_MID_EPOCH = ("--last_checkpoint.every_n_train_steps", "4")

@@ -9,8 +9,6 @@ import pytest
 import torch
 from projects import Project, bake_project, read_json
 
-pytestmark = pytest.mark.xdist_group("together")  # its tests share one project
-
 OPTIONS = {  # so short that all of them come into play
     "amp": ("--amp.precision", "bf16-mixed"),
     "compile": ("--compile.backend", "aot_eager"),

@@ -73,7 +73,6 @@ def test_ruff_has_nothing_to_say(answers: dict[str, str], baked: Bake) -> None:
     run("ruff", "format", "--check", "--no-cache", cwd=baked(**answers))
 
 
-@pytest.mark.xdist_group("types")  # one after the other: torch's own files take most of the time, and are cached
 @pytest.mark.parametrize("answers", NAMED.values(), ids=NAMED)
 def test_types_are_right(answers: dict[str, str], baked: Bake) -> None:
     run("mypy", "--cache-dir", TEMPLATE / ".mypy_cache" / "projects", cwd=baked(**answers))
