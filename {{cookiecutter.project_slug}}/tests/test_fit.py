@@ -157,5 +157,8 @@ def test_a_run_whose_data_has_changed_is_not_resumed(
 
 
 def test_debug_runs_leave_no_run_folder(project: Path, data: list[str]) -> None:
-    assert main(["fit", "-c", "configs/debug.yaml", *data]) == 0
+    files = [file for key in CALLBACKS if (file := Path("configs", f"{key}.yaml")).is_file()]
+    overlays = [part for file in files for part in ("-c", str(file))]
+    backend = ["--compile.backend", "eager"] if "compile" in CALLBACKS else []  # which needs no compiler for C++
+    assert main(["fit", *overlays, "-c", "configs/debug.yaml", *data, *backend]) == 0
     assert not (project / "runs").exists()

@@ -29,7 +29,6 @@ class BestCheckpoint(ModelCheckpoint):
         super().__init__(
             filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, enable_version_counter=False
         )
-
         self.since = 0
 
     @property
@@ -62,7 +61,7 @@ class BestCheckpoint(ModelCheckpoint):
 
 
 class LastCheckpoint(Checkpoint):
-    """Keeps last.ckpt, from which `fit --resume` goes on: written after each epoch, and in between if asked.
+    """Keeps last.ckpt, from which `fit --resume` goes on: written after each epoch, and in between.
 
     Args:
         every_n_minutes: minutes between two checkpoints in an epoch, looked at every trainer.log_every_n_steps batches.
@@ -131,6 +130,8 @@ def start_anew(trainer: Trainer) -> None:
 
 def train_until(trainer: Trainer, epoch: int, *, option: str) -> None:
     """Refuse a run that ends before this epoch (from 0), and keep early stopping from ending it there."""
+    if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        return
     if trainer.max_epochs not in (None, -1) and trainer.max_epochs <= epoch:
         raise ValueError(f"{option} {epoch} is never reached: trainer.max_epochs is {trainer.max_epochs}.")
     trainer.fit_loop.min_epochs = max(trainer.fit_loop.min_epochs or 0, epoch + 1)
@@ -138,6 +139,8 @@ def train_until(trainer: Trainer, epoch: int, *, option: str) -> None:
 
 def check_steps(trainer: Trainer, epoch: int, *, option: str) -> None:
     """Refuse, at the start of training, a run whose steps end before this epoch (from 0)."""
+    if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        return
     needed = epoch * math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
     if trainer.estimated_stepping_batches < needed:
         raise ValueError(

@@ -1,7 +1,6 @@
 """The `fit` command: start a run, or go on with one, and say what comes next."""
 
 import difflib
-import json
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from .cli import program_name
 from .data.spec import DataSpec
 from .fit_config import DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
 from .report import failures, report
-from .runs import finish, is_finished, newest_run
+from .runs import finish, is_finished, newest_run, write_json
 
 
 def fit(args: list[str]) -> None:
@@ -65,7 +64,7 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
         cli.trainer.fit(cli.model, cli.datamodule)
         return
     if is_first_process():
-        (run / SPEC).write_text(json.dumps(cli.model.spec.as_dict(), indent=2) + "\n", encoding="utf-8")
+        write_json(run / SPEC, cli.model.spec.as_dict())
     os.environ[RUN_FOLDER] = str(run)
     try:
         cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=checkpoint_path, weights_only=True)

@@ -9,6 +9,7 @@ import torch
 
 from {{cookiecutter.package_name}}.classifier import ImageClassifier
 from {{cookiecutter.package_name}}.cli import main
+from {{cookiecutter.package_name}}.precision import native_precision
 from {{cookiecutter.package_name}}.runs import newest_run, read_result
 
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "4", "--trainer.accelerator", "cpu"]
@@ -46,4 +47,5 @@ def test_float16_on_a_cpu_is_refused(project: Path, data: list[str], capsys: pyt
 def test_on_a_gpu(precision: str, project: Path, data: list[str]) -> None:
     options = ["-c", "configs/amp.yaml", "--trainer.accelerator", "cuda", "--trainer.devices", "1"]
     assert main(["fit", *data, *SHORT[:4], *options, "--amp.precision", precision]) == 0
-    assert read_result(newest_run(finished=True))["precision"] in {"bf16-mixed", "16-mixed", precision}
+    found = read_result(newest_run(finished=True))["precision"]
+    assert found == (native_precision(torch.device("cuda", 0))[0] if precision == "auto" else precision)

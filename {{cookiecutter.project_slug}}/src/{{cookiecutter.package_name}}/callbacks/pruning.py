@@ -104,8 +104,7 @@ class Pruning(Callback):
         self._end = max(2 * epochs // 3, self._begin + 1) if self.end_epoch is None else self.end_epoch
         if not 0 <= self._begin < self._end:
             raise ValueError(f"pruning.begin_epoch {self._begin} must be in [0, end_epoch), which is {self._end}.")
-        if not self._debugging:
-            train_until(trainer, self._end, option="pruning.end_epoch")
+        train_until(trainer, self._end, option="pruning.end_epoch")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.kind == "structured" or self._debugging:
