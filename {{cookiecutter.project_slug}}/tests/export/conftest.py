@@ -11,7 +11,7 @@ from torch import Tensor
 
 from {{cookiecutter.package_name}}.checkpoints import read_checkpoint
 from {{cookiecutter.package_name}}.classifier import ImageClassifier
-from {{cookiecutter.package_name}}.export import FORMATS, open_format
+from {{cookiecutter.package_name}}.export import FORMATS, obstacle, open_format
 from {{cookiecutter.package_name}}.export.bundle import write_bundle
 from {{cookiecutter.package_name}}.export.graph import Graph, Options
 
@@ -54,6 +54,8 @@ def exported(
     checkpoint: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Exported:
+    if reason := obstacle(request.param, 32):
+        pytest.skip(f"{request.param}: {reason}")
     folder, options = tmp_path_factory.mktemp("bundle"), Options(request.param)
     graph = Graph(make_classifier())
     write_bundle(folder, graph, options, checkpoint, None)

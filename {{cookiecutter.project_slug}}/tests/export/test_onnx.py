@@ -6,6 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
+from onnxruntime.quantization import quantize_static
 from torch import Tensor, nn
 
 from {{cookiecutter.package_name}}.cli import main
@@ -70,17 +71,44 @@ def test_an_int8_bundle_is_quantized_and_tells_what_that_costs(checkpoint: Path,
     assert graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
 
 
-def test_what_loses_too_much_accuracy_is_refused(checkpoint: Path, tmp_path: Path, monkeypatch, capsys):
-    def spoil(file: Path, batches) -> None:
-        to_int8(file, batches)
-        model = onnx.load(file)
+def test_what_is_too_bad_in_int8_is_refused_with_all_that_was_tried(
+    checkpoint: Path, tmp_path: Path, monkeypatch, capsys
+):
+    def spoil(source: Path, target: Path, *args, **kwargs) -> None:
+        quantize_static(source, target, *args, **kwargs)
+        model = onnx.load(target)
         head = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1][-1]
         head.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(head), head.name))
-        onnx.save(model, file)
+        onnx.save(model, target)
 
-    monkeypatch.setattr("{{cookiecutter.package_name}}.export.onnx.to_int8", spoil)
+    monkeypatch.setattr("{{cookiecutter.package_name}}.export.int8.quantize_static", spoil)
     assert export(checkpoint, tmp_path / "bundle", "--max_accuracy_drop", "0") == 1
-    assert "--max_accuracy_drop" in capsys.readouterr().err
+    output, errors = capsys.readouterr()
+    assert output.count(": refused") > 1 and "--max_accuracy_drop 0" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_bundles_from_one_command_and_what_was_left_out(checkpoint: Path, tmp_path: Path, capsys):
+    assert export(checkpoint, tmp_path / "bundles", "--quantize", "16,32") == 0
+    names = ["best-onnx", "best-onnx-float16"]
+    assert sorted(path.name for path in (tmp_path / "bundles").iterdir()) == names
+    half, whole = ((tmp_path / "bundles" / name / FILE).stat().st_size for name in reversed(names))
+    assert half < 0.6 * whole
+    assert export(checkpoint, tmp_path / "bundles", "--quantize", "16,32") == 2
+    assert "--force" in capsys.readouterr().err
+
+
+MISTAKES = {
+    "a format that is none": (("--format", "onnx,tflite"), "'tflite'"),
+    "bits that are none": (("--quantize", "8,4"), "'4'"),
+    "a share that is none": (("--min_agreement", "2"), "min_agreement must be in"),
+}
+
+
+@pytest.mark.parametrize("options, message", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_named_before_anything_is_written(options, message, checkpoint: Path, tmp_path: Path, capsys):
+    assert export(checkpoint, tmp_path / "bundle", *options) == 2
+    assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info
@@ -17,7 +16,8 @@ from ..classifier import ImageClassifier
 from ..data.datamodule import ImageDataModule
 from ..export import onnx
 from ..export.graph import INPUT, Graph, Options
-from ..export.int8 import calibration_batches
+from ..export.int8 import to_int8
+from ..export.judge import Judge
 from ..export.verification import check_split
 from ..fake_quantization import install, uninstall
 from ..measure import head_of, milliseconds
@@ -120,11 +120,11 @@ def _compare_with_float(classifier: ImageClassifier, folder: Path) -> dict[str, 
     files = {name: folder / name / onnx.FILE for name in ("float", "int8")}
     for file in files.values():
         file.parent.mkdir()
-        onnx.write(graph, file.parent, options)
-    onnx.quantize(files["int8"].parent, calibration_batches(data, batch_size=data.batch_size))
-    runs = {name: onnx.load(file.parent) for name, file in files.items()}
-    found = check_split(lambda images: runs["int8"](images.numpy()), graph, data.val_dataloader(), options, name="val")
-    image = np.zeros(graph.shapes(1)[INPUT], np.uint8)
+        onnx.write_float(graph, file, options)
+    to_int8(files["int8"], Judge(graph, data, options).calibration())
+    runs = {name: onnx.run_file(file) for name, file in files.items()}
+    found = check_split(runs["int8"], graph, data.val_dataloader(), options, name="val")
+    image = torch.zeros(graph.shapes(1)[INPUT], dtype=torch.uint8)
     times = milliseconds({name: partial(run, image) for name, run in runs.items()})
     return {
         "float_accuracy": found["accuracy"]["model"],

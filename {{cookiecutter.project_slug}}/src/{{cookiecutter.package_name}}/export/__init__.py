@@ -1,6 +1,7 @@
 """FORMATS: every file of this folder that has `write` and `load`, imported on demand."""
 
 import importlib
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
@@ -8,7 +9,26 @@ FORMATS = sorted(file.stem for file in Path(__file__).parent.glob("*.py") if "\n
 
 
 def open_format(name: str) -> ModuleType:
-    """`write(graph, folder, options)`, `load(folder)`, which returns a `Loaded`, and the `PACKAGES` that they need."""
+    """The format's file.
+
+    It has `write(graph, folder, options, judge)`, `load(folder, threads)`, which returns what turns images into scores,
+    `PACKAGES`, the distributions that both need, and `PRECISIONS`, bits of weights with what else they need. It may have
+    `OPT_IN = True`, where `all` leaves it out, and `obstacle()`, why it can't be written on this machine.
+    """
     if name not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}.")
     return importlib.import_module(f".{name}", __name__)
+
+
+def obstacle(name: str, bits: int) -> str | None:
+    """Why this machine can't write that format in that precision."""
+    kind = open_format(name)
+    if bits not in kind.PRECISIONS:
+        return f"it is written in {', '.join(map(str, kind.PRECISIONS))} bits"
+    for package in (*kind.PACKAGES, *kind.PRECISIONS[bits]):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            return f"it needs {package}: python -m pip install '.[{name}]'"
+    reason: str | None = getattr(kind, "obstacle", lambda: None)()
+    return reason

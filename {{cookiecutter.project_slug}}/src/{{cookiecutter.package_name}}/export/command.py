@@ -1,61 +1,127 @@
 """The `export` command."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from ..checkpoints import find_checkpoint, load_classifier
 from ..data.datamodule import ImageDataModule
 from ..data.spec import DataSpec
-from . import open_format
-from .bundle import UNREACHABLE, replacing, write_bundle
-from .graph import Graph, Options
+from . import FORMATS, obstacle, open_format
+from .bundle import UNREACHABLE, check_replaceable, replacing, write_bundle
+from .graph import PRECISIONS, Graph, Options
+from .verification import VerificationError
 
 
 def export(
     ckpt_path: Path | None = None,
     *,
     format: str = "onnx",
+    quantize: str = "32",
     output: Path | None = None,
     opset: int = 20,
     batch: Literal["dynamic"] | int = "dynamic",
     atol: float = 1e-4,
     rtol: float = 1e-4,
-    quantize: Literal[32, 8] = 32,
     max_accuracy_drop: float = 0.02,
+    min_agreement: float = 0.9,
     root: str | None = None,
     force: bool = False,
     num_workers: int | Literal["auto"] = "auto",
 ) -> None:
-    """Write a bundle for deployment: the model, what its consumers must know, and the proof that it is the same model.
+    """Write bundles for deployment: the model, what its consumers must know, and the proof that it is the same model.
 
     Args:
         ckpt_path: checkpoint; without it the best one of the newest finished run below runs/.
-        format: kind of model file, the name of a file in the export folder of this package.
-        output: the bundle's folder; by default beside the checkpoint, named after it and the format.
+        format: kinds of model file, names of files in the export folder of this package with commas between them; all
+            for those that can be written here.
+        quantize: bits of the weights, 32, 16 (float16) or 8 (int8, with ranges from training images), or several with
+            commas between them.
+        output: the bundle's folder, by default beside the checkpoint, named after it and the format; of several bundles
+            the folder that holds them.
         opset: ONNX operator set of the file, from 18 to 25.
         batch: dynamic, or the fixed number of images that every call takes.
         atol: allowed absolute difference of logits and probabilities from the model's.
         rtol: allowed difference relative to the model's value, added to atol.
-        quantize: bits of the weights; 8 is int8, with ranges from training images.
-        max_accuracy_drop: how far int8 may fall below the model on the validation split, absolute, in [0, 1].
+        max_accuracy_drop: how far float16 and int8 may fall below the model on the validation split, absolute, in
+            [0, 1]. Layers of ONNX files in int8 are taken back to float until it holds.
+        min_agreement: share in [0, 1] of validation images for which float16 and int8 must give the model's answer.
         root: where the data is now, if it has moved since training.
-        force: replace an existing bundle, once the new one is verified.
+        force: replace existing bundles, once the new ones are verified.
         num_workers: processes that decode the test images.
     """
-    if batch != "dynamic" and batch < 1:
-        raise ValueError(f"batch must be dynamic or at least 1, got {batch}.")
-    if quantize < 32 and not hasattr(open_format(format), "quantize"):
-        raise ValueError(f"format {format} can't be written with quantize {quantize}.")
-    if not 18 <= opset <= 25:  # what torch.onnx writes itself; to others it converts, or only says that it does
-        raise ValueError(f"opset must be from 18 to 25, got {opset}.")
-    options = Options(format, opset, batch, atol, rtol, quantize, max_accuracy_drop)
+    wanted = _variants(format, quantize)
+    limits = Options(wanted[0][0], opset, batch, atol, rtol, wanted[0][1], max_accuracy_drop, min_agreement)
+    _check(limits)
     checkpoint = find_checkpoint(ckpt_path)
-    output = output or checkpoint.with_name(f"{checkpoint.stem}-{options.name}")
-    with replacing(output, force=force) as folder:
-        graph = Graph(load_classifier(checkpoint))
-        data = _reachable(graph.spec, root, batch, num_workers, quantize)
-        checks = write_bundle(folder, graph, options, checkpoint, data)["checks"]
-    print(f"bundle: {output} is verified; test split: {checks['test_split']}")
+    places = _places([replace(limits, format=name, quantize=bits) for name, bits in wanted], checkpoint, output)
+    for place in places.values():
+        check_replaceable(place, force=force)
+    graph = Graph(load_classifier(checkpoint))
+    data = _reachable(graph.spec, root, batch, num_workers, needed=any(options.is_lossy for options in places))
+    _write(places, graph, checkpoint, data, force=force)
+
+
+def _check(options: Options) -> None:
+    if options.batch != "dynamic" and options.batch < 1:
+        raise ValueError(f"batch must be dynamic or at least 1, got {options.batch}.")
+    if not 18 <= options.opset <= 25:  # what torch.onnx writes itself; to others it converts, or only says that it does
+        raise ValueError(f"opset must be from 18 to 25, got {options.opset}.")
+    for name in ("max_accuracy_drop", "min_agreement"):
+        if not 0 <= (share := getattr(options, name)) <= 1:
+            raise ValueError(f"{name} must be in [0, 1], got {share}.")
+
+
+def _listed(name: str, given: str, allowed: Sequence[str]) -> list[str]:
+    values = list(dict.fromkeys(part.strip() for part in given.split(",")))
+    if wrong := [value for value in values if value not in allowed]:
+        raise ValueError(f"{name} must be of {', '.join(allowed)}, with commas between several, got {wrong[0]!r}.")
+    return values
+
+
+def _variants(format: str, quantize: str) -> list[tuple[str, int]]:
+    """Format and bits of each bundle; `all` says what it leaves out, what was asked for by name must be possible."""
+    bits = [int(value) for value in _listed("quantize", quantize, [*map(str, PRECISIONS)])]
+    names = FORMATS if format == "all" else _listed("format", format, [*FORMATS, "all"])
+    found = []
+    for name, number in product(names, bits):
+        opt_in = "it is written where it is asked for by name" if getattr(open_format(name), "OPT_IN", False) else None
+        reason = obstacle(name, number) or (opt_in if format == "all" else None)
+        if reason and format != "all":
+            raise ValueError(f"format {name} can't be written with quantize {number}: {reason}.")
+        if reason:
+            print(f"{name} in {PRECISIONS[number]}: skipped, {reason}")
+        else:
+            found.append((name, number))
+    return found
+
+
+def _places(variants: list[Options], checkpoint: Path, output: Path | None) -> dict[Options, Path]:
+    """The folder of each bundle."""
+    if output is not None and len(variants) == 1:
+        return {variants[0]: output}
+    return {options: (output or checkpoint.parent) / f"{checkpoint.stem}-{options.name}" for options in variants}
+
+
+def _write(
+    places: dict[Options, Path], graph: Graph, checkpoint: Path, data: ImageDataModule | None, *, force: bool
+) -> None:
+    failed = []
+    for options, place in places.items():
+        try:
+            with replacing(place, force=force) as folder:
+                model = write_bundle(folder, graph, options, checkpoint, data)
+        except VerificationError as error:
+            if len(places) == 1:
+                raise
+            failed.append(options.name)
+            print(f"{options.name}: not written, {error}")
+            continue
+        print(f"bundle: {place} is verified; test split: {model['checks']['test_split']}", model["remark"])
+    if failed:
+        raise VerificationError(f"{len(failed)} of {len(places)} bundles failed: {', '.join(failed)}.")
 
 
 def _reachable(
@@ -63,14 +129,15 @@ def _reachable(
     root: str | None,
     batch: Literal["dynamic"] | int,
     num_workers: int | Literal["auto"],
-    quantize: int,
+    *,
+    needed: bool,
 ) -> ImageDataModule | None:
     batch_size = 64 if batch == "dynamic" else batch
     try:
         data = ImageDataModule.from_spec(spec, root=root, batch_size=batch_size, num_workers=num_workers)
         data.test_dataloader()
     except (OSError, ValueError) as error:
-        if root is not None or quantize < 32:  # int8 needs training images
+        if root is not None or needed:  # float16 and int8 are judged, and int8 calibrated, with images
             raise
         print(f"{UNREACHABLE} ({error})")
         return None

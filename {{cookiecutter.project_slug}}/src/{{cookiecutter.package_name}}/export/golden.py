@@ -15,6 +15,7 @@ from .graph import OUTPUTS, Options, Scores
 from .verification import Run, VerificationError, compare
 
 FOLDER, INDEX, PIXELS = "golden", "golden.json", ".pixels.npy"
+FILE_TOLERANCE = 0.02  # of probabilities from the file, since other programs decode and resize a little differently
 
 
 def _draw(folder: Path, decoding: Decoding) -> None:
@@ -46,15 +47,16 @@ def draw_golden(bundle: Path, decoding: Decoding) -> Tensor:
     return pixels
 
 
-def score_golden(bundle: Path, expected: Run) -> None:
-    """Store what the model makes of the pixels."""
+def score_golden(bundle: Path, expected: Run, *, tolerance: float) -> None:
+    """Store what the model makes of the pixels, and how far a consumer's scores may lie from that."""
     entries, folder = [], bundle / FOLDER
     for file in sorted(file for file in folder.iterdir() if not file.name.endswith(PIXELS)):
         pixels = file.with_suffix(PIXELS)
         scores = expected(torch.from_numpy(np.load(pixels))[None])
         values = {name: scores[name][0].tolist() for name in OUTPUTS}
         entries.append({"file": file.name, "pixels": pixels.name, **values})
-    (folder / INDEX).write_text(json.dumps({"tolerance": 1e-4, "images": entries}, indent=2), "utf-8")
+    content = {"tolerance": tolerance, "file_tolerance": FILE_TOLERANCE, "images": entries}
+    (folder / INDEX).write_text(json.dumps(content, indent=2), "utf-8")
 
 
 def read_golden(bundle: Path) -> Iterator[tuple[Path, Tensor, Scores]]:

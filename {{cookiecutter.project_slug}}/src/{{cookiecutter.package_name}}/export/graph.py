@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # keeps the fresh process, in which formats are loaded, from 
 
 INPUT, OUTPUTS = "images", ("logits", "probabilities")
 Scores = dict[str, NDArray[np.float32]]
+PRECISIONS = {32: "float32", 16: "float16", 8: "int8"}
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,19 @@ class Options:
     rtol: float = 1e-4
     quantize: int = 32
     max_accuracy_drop: float = 0.02
+    min_agreement: float = 0.9
 
     @property
     def is_lossy(self) -> bool:
         return self.quantize < 32
 
     @property
+    def precision(self) -> str:
+        return PRECISIONS[self.quantize]
+
+    @property
     def name(self) -> str:
-        return f"{self.format}-int{self.quantize}" if self.is_lossy else self.format
+        return f"{self.format}-{self.precision}" if self.is_lossy else self.format
 
     @property
     def axis(self) -> str | int:
@@ -60,6 +66,7 @@ class Graph(nn.Module):
         self.spec = classifier.spec
         self.normalize, self.network = copy.deepcopy((classifier.normalize, classifier.network))
         self._probabilities = classifier.probabilities
+        self._dtype = torch.float32
         self.float().cpu().eval().requires_grad_(False)
 
     def shapes(self, batch: str | int) -> dict[str, list[Any]]:
@@ -70,8 +77,15 @@ class Graph(nn.Module):
         return {name: buffer.flatten().tolist() for name, buffer in self.normalize.named_buffers()}
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.network(self.normalize(images)).float()
+        logits = self.network(self.normalize(images).to(self._dtype)).float()
         return logits, self._probabilities(logits)
+
+    def half_network(self) -> "Graph":
+        """A copy whose network computes in float16; it normalises, and gives its scores, in float32."""
+        half = copy.deepcopy(self)
+        half._dtype = torch.float16
+        half.network.half()
+        return half
 
     @torch.inference_mode()
     def scores(self, images: Tensor) -> Scores:

@@ -1,10 +1,10 @@
-"""ONNX in float32 or int8, run by onnxruntime."""
+"""ONNX in float32, float16 or int8, run by onnxruntime."""
 
 import contextlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,14 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
-from torch import Tensor
 
 from .graph import INPUT, OUTPUTS, Graph, Options, Scores
-from .int8 import to_int8
-from .verification import VerificationError
+from .int8 import to_accepted_int8
+from .judge import Judge
+from .verification import Run, VerificationError
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+PRECISIONS: dict[int, tuple[str, ...]] = {32: (), 16: (), 8: ()}
 FILE = "model.onnx"
 
 
@@ -63,8 +64,16 @@ def _header(file: Path) -> dict[str, object]:
     }
 
 
-def write(graph: Graph, folder: Path, options: Options) -> None:
+def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = None) -> None:
     """Write one file (below 2 GB) that also holds classes, task and preprocessing."""
+    write_float(graph.half_network() if options.quantize == 16 else graph, folder / FILE, options)
+    if options.quantize == 8:
+        assert judge is not None
+        to_accepted_int8(folder / FILE, judge, run_file)
+
+
+def write_float(graph: Graph, file: Path, options: Options) -> None:
+    """Write the graph as it is, in one file."""
     program = _translate(graph, options)
     ClearMetadataAndDocStringPass()(program.model)  # each node names source files of this machine
     program.model.metadata_props.update(
@@ -72,18 +81,21 @@ def write(graph: Graph, folder: Path, options: Options) -> None:
         task=graph.spec.task,
         preprocessing=json.dumps(graph.preprocessing()),
     )
-    program.save(folder / FILE)
+    program.save(file)
     expected = {"opset": options.opset, "dtype": "uint8", "shapes": graph.shapes(options.axis)}
-    if (header := _header(folder / FILE)) != expected:
+    if (header := _header(file)) != expected:
         raise VerificationError(f"the ONNX file came out with {header}, not {expected}.")
 
 
-def quantize(folder: Path, batches: Iterable[Tensor]) -> None:
-    """Turn the file into int8, with the ranges that batches of training images reach inside of it."""
-    to_int8(folder / FILE, batches)
+def run_file(file: Path, threads: int | None = None) -> Run:
+    """What onnxruntime makes of images uint8 [N, C, H, W] with a file."""
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads or 0
+    session = onnxruntime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
+    return lambda images: dict(zip(OUTPUTS, session.run(list(OUTPUTS), {INPUT: np.asarray(images)}), strict=True))
 
 
-def load(folder: Path) -> Callable[[NDArray[np.uint8]], Scores]:
+def load(folder: Path, threads: int | None = None) -> Callable[[NDArray[np.uint8]], Scores]:
     """What turns images uint8 [N, C, H, W] into scores."""
-    session = onnxruntime.InferenceSession(folder / FILE, providers=["CPUExecutionProvider"])
-    return lambda images: dict(zip(OUTPUTS, session.run(list(OUTPUTS), {INPUT: images}), strict=True))
+    run = run_file(folder / FILE, threads)
+    return lambda images: run(torch.from_numpy(images))

@@ -113,16 +113,6 @@ def check_split(run: Run, graph: Graph, batches: Batches, options: Options, *, n
     }
 
 
-def check_accuracy(found: dict[str, Any], options: Options) -> None:
-    """A lossy model may lose this much on the validation split."""
-    drop = found["accuracy"]["model"] - found["accuracy"]["exported"]
-    if drop > options.max_accuracy_drop:
-        raise VerificationError(
-            f"int{options.quantize} loses {drop:.4f} of accuracy on the validation split ({found['accuracy']}), which "
-            f"exceeds --max_accuracy_drop {options.max_accuracy_drop}; quantization-aware training may help (README)."
-        )
-
-
 def check_contents(folder: Path, images: Tensor | None, places: Iterable[Path]) -> dict[str, bool | None]:
     """No file names a place on this machine or holds an image that it was tried with."""
     needles = {f"{place}/".encode(): str(place) for place in places if len(str(place)) > 3}
