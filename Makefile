@@ -3,6 +3,8 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(nam
 UV := $(shell command -v uv 2>/dev/null)
 BIN := $(CURDIR)/.venv/bin
 READY := .venv/ready
+NPM := $(shell command -v npm 2>/dev/null)
+NODE := build/node/node_modules
 PROJECT := build/demo/digits
 DEMO := cd $(PROJECT) && $(BIN)/digits
 
@@ -31,7 +33,14 @@ $(READY): pyproject.toml cookiecutter.json {{cookiecutter.project_slug}}/pyproje
 	$(MAKE_VENV)
 	$(INSTALL) --group test
 	$(BAKE)
-	$(INSTALL) --group $(PROJECT)/pyproject.toml:dev --editable '$(PROJECT)[tensorboard,tiff,wandb]'
+	$(INSTALL) --group $(PROJECT)/pyproject.toml:dev --editable '$(PROJECT)[executorch,openvino,server,tensorboard,tiff,wandb]'
+	touch $@
+
+# For the page in the browser; without npm its tests are skipped.
+$(NODE): {{cookiecutter.project_slug}}/deploy/browser/package.json
+	mkdir -p build/node
+	cp $< build/node
+	npm install --prefix build/node --silent --no-audit --no-fund
 	touch $@
 
 demo: $(READY)
@@ -44,10 +53,10 @@ demo: $(READY)
 	$(DEMO) export
 	@echo "verified bundle: $$(find $(PROJECT) -name model.json -exec dirname {} \;)"
 
-test: $(READY)
+test: $(READY) $(if $(NPM),$(NODE))
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
 
-test-all: $(READY)
+test-all: $(READY) $(if $(NPM),$(NODE))
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)

@@ -1,26 +1,15 @@
 """deploy/python/classify.py, which knows the bundle alone, gives the classes and scores of `predict`."""
 
 import csv
-import hashlib
-import json
-import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from {{cookiecutter.package_name}}.checkpoints import load_classifier, read_checkpoint
-from {{cookiecutter.package_name}}.classifier import ImageClassifier
 from {{cookiecutter.package_name}}.cli import main
-from {{cookiecutter.package_name}}.export.bundle import describe, seal
-from {{cookiecutter.package_name}}.export.golden import draw_golden, score_golden
-from {{cookiecutter.package_name}}.export.graph import Graph, Options
-from {{cookiecutter.package_name}}.export.onnx import write
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "python" / "classify.py"
 
@@ -48,33 +37,10 @@ def awkward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids="{} channels".format)
-def model(request, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageClassifier, Path]:
-    """The project's network with random weights, and a folder with its ONNX file."""
-    options, folder = read_checkpoint(checkpoint)["hyper_parameters"], tmp_path_factory.mktemp("model")
-    decoding = options["spec"]["decoding"] | {"channels": request.param, "max_aspect_ratio": 200.0, "background": 99}
-    options["spec"] |= {"decoding": decoding, "mean": [0.5] * request.param, "std": [0.2] * request.param}
-    classifier = ImageClassifier(**options)
-    write(Graph(classifier), folder, Options())
-    return classifier, folder
-
-
-def assemble(model: tuple[ImageClassifier, Path], resize: str, tmp_path: Path) -> tuple[Path, Path]:
-    """A checkpoint with that resize rule and its bundle, unverified."""
-    (classifier, folder), checkpoint = model, tmp_path / "model.ckpt"
-    spec = replace(classifier.spec, decoding=replace(classifier.spec.decoding, resize=resize))
-    options = dict(classifier.hparams) | {"spec": spec.as_dict()}
-    torch.save({"state_dict": classifier.state_dict(), "hyper_parameters": options}, checkpoint)
-    graph, bundle = Graph(load_classifier(checkpoint)), shutil.copytree(folder, tmp_path / "bundle")
-    draw_golden(bundle, spec.decoding)
-    score_golden(bundle, graph.scores)
-    seal(bundle, describe(graph, Options(), checkpoint) | {"checks": {"test_split": None}})
-    return checkpoint, bundle
-
-
+@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
-def test_same_classes_and_scores_as_predict(resize, model, awkward: Path, tmp_path: Path) -> None:
-    checkpoint, bundle = assemble(model, resize, tmp_path)
+def test_same_classes_and_scores_as_predict(resize, channels, make_bundle, awkward: Path, tmp_path: Path) -> None:
+    checkpoint, bundle = make_bundle(channels, resize)
     command = ["predict", str(awkward), "--ckpt_path", str(checkpoint), "--output", str(tmp_path / "predictions.csv")]
     assert main([*command, "--num_workers", "0"]) == 0
     expected = list(csv.DictReader((tmp_path / "predictions.csv").open(encoding="utf-8")))
@@ -85,16 +51,14 @@ def test_same_classes_and_scores_as_predict(resize, model, awkward: Path, tmp_pa
         assert float(row["score"]) == pytest.approx(float(other["score"]), abs=1e-4)
 
 
-def test_an_altered_bundle_is_refused_in_one_line(model, awkward: Path, tmp_path: Path) -> None:
-    _, bundle = assemble(model, "squash", tmp_path)
-    index, card = bundle / "golden" / "golden.json", bundle / "model.json"
-    golden, described = json.loads(index.read_text("utf-8")), json.loads(card.read_text("utf-8"))
-    golden["images"][0]["probabilities"][0] += 0.001
-    index.write_text(json.dumps(golden), "utf-8")
-    by_hash = classify(bundle, awkward)
-    described["files"]["golden/golden.json"] = hashlib.sha256(index.read_bytes()).hexdigest()
-    card.write_text(json.dumps(described), "utf-8")
-    by_scores = classify(bundle, awkward)
-    for refused, reason in ((by_hash, "not the file that was exported"), (by_scores, "gets other scores")):
-        assert refused.returncode == 1 and refused.stdout == ""
-        assert reason in refused.stderr and len(refused.stderr.splitlines()) == 1
+def test_what_is_wrong_is_one_line(make_bundle, awkward: Path, tmp_path: Path) -> None:
+    _, bundle = make_bundle()
+    image, broken = awkward / "rgba.png", tmp_path / "broken.png"
+    broken.write_bytes(image.read_bytes()[:-50])
+    by_file = classify(bundle, image, broken)
+    (bundle / "labels.txt").write_text("other\n", "utf-8")
+    by_bundle = classify(bundle, image)
+    for refused, reason in ((by_file, "broken.png can't be decoded"), (by_bundle, "labels.txt is not the file")):
+        assert refused.returncode == 1 and reason in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+    assert len(by_file.stdout.splitlines()) == 2 and by_bundle.stdout == ""
