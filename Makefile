@@ -25,7 +25,7 @@ help:
 	@echo 'make test      run the tests (up to 30 minutes on 2 cores)'
 	@echo 'make test-all  run those that take longer too'
 	@echo 'make lint      ruff and mypy on the template and on a baked project'
-	@echo 'make benchmark measure what the callbacks gain and cost (about an hour)'
+	@echo 'make benchmark measure what callbacks and exports gain and cost (over an hour)'
 	@echo 'make clean     delete .venv and build'
 
 # The project's dependencies are named once, in its own pyproject.toml: they are installed from a baked one.
@@ -68,6 +68,7 @@ lint: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/callbacks.py
+	$(BIN)/python benchmarks/export.py
 
 clean:
 	rm -rf .venv build

@@ -197,15 +197,16 @@ def project() -> Iterator[None]:
             yield
 
 
-def main(names: list[str]) -> None:
+def print_table(parts: dict[str, Callable[[], Iterator[Row]]], names: list[str]) -> None:
+    """Measure the named parts, or all, in a project of their own."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "lightning", "onnxruntime", "torch-pruning"))
     print(f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} CPUs, Python {platform.python_version()}, {packages}\n")
     print("| what | measured | asked |\n|---|---|---|", flush=True)
     with project():
-        for name in names or PARTS:
-            for row in PARTS[name]():
+        for name in names or parts:
+            for row in parts[name]():
                 print(f"| {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print_table(PARTS, sys.argv[1:])

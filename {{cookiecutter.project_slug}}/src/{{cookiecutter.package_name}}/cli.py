@@ -7,34 +7,48 @@ from argparse import ArgumentError
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from traceback import walk_tb
+from typing import Any
 
 from . import __version__
 
 
 @dataclass(frozen=True)
 class Verb:
-    """Which function does it, in which module, which of its arguments are fixed, and which are flags."""
+    """Which function does it, in which module, what `paths` are, which arguments are fixed, and which are flags."""
 
     module: str
     function: str
     summary: str
+    paths: str = ""
     fixed: dict[str, str] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
 
 
 VERBS = {
     "fit": Verb("fit", "fit", "train a network"),
-    "validate": Verb("evaluation", "evaluate", "score a checkpoint on the validation split", {"split": "val"}),
-    "test": Verb("evaluation", "evaluate", "score a checkpoint on the test split", {"split": "test"}),
-    "predict": Verb("prediction", "predict", "classify image files and folders into a CSV file"),
+    "validate": Verb("evaluation", "evaluate", "score a checkpoint on the validation split", fixed={"split": "val"}),
+    "test": Verb("evaluation", "evaluate", "score a checkpoint on the test split", fixed={"split": "test"}),
+    "predict": Verb(
+        "prediction",
+        "predict",
+        "classify image files and folders into a CSV file",
+        paths="image files, and folders that are searched for them",
+    ),
     "export": Verb(
         "export.command",
         "export",
         "write a verified bundle for deployment",
         flags={"force": "replace an existing bundle, once the new one is verified"},
+    ),
+    "benchmark": Verb(
+        "benchmark.command",
+        "benchmark",
+        "compare bundles: time, size, accuracy",
+        paths="bundles, or folders of them; by default those of the newest finished run's best checkpoint",
+        flags={"force": "replace an existing report"},
     ),
 }
 PAIR_ADVICE = (
@@ -86,8 +100,10 @@ def _call(name: str, command: Callable[..., None], args: list[str]) -> None:
 
     verb = VERBS[name]
     parser = ArgumentParser(prog=name, description=verb.summary, exit_on_error=False, allow_abbrev=False)
-    if "paths" in signature(command).parameters:
-        parser.add_argument("paths", nargs="+", type=Path, help="image files, and folders that are searched for them")
+    if paths := signature(command).parameters.get("paths"):
+        needed = paths.default is Parameter.empty
+        number: dict[str, Any] = {"nargs": "+"} if needed else {"nargs": "*", "default": []}
+        parser.add_argument("paths", type=Path, help=verb.paths, **number)
     parser.add_function_arguments(command, as_group=False, skip={"paths", *verb.fixed, *verb.flags})
     for flag, meaning in verb.flags.items():
         parser.add_argument(f"--{flag}", action=ActionYesNo, default=False, help=meaning)

@@ -53,7 +53,7 @@ def test_force_replaces_a_bundle_and_nothing_else(tmp_path: Path):
         (folder / "model.json").write_text("new")
     assert (tmp_path / "model.json").read_text() == "new"
     (tmp_path / "model.json").rename(tmp_path / "thesis.txt")
-    with pytest.raises(FileExistsError, match="if it is a bundle"), replacing(tmp_path, force=True):
+    with pytest.raises(FileExistsError, match="--force replaces it if"), replacing(tmp_path, force=True):
         pass
 
 

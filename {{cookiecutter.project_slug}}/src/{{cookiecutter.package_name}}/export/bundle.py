@@ -54,16 +54,16 @@ Test split: {test_split}
 ROUNDING = {32: 0.0, 16: 0.02, 8: 0.0}  # how far scores of the same image may lie apart in batches of different sizes
 
 
-def check_replaceable(output: Path, *, force: bool) -> None:
-    """Raise an error if a folder is there that must stay."""
-    if output.exists() and not (force and (output / MODEL).is_file()):
-        raise FileExistsError(f"output {output} exists; --force replaces it if it is a bundle (holds {MODEL}).")
+def check_replaceable(output: Path, *, force: bool, mark: str = MODEL) -> None:
+    """Raise an error if something is there that must stay: whatever does not hold the file `mark`."""
+    if output.exists() and not (force and (output / mark).is_file()):
+        raise FileExistsError(f"output {output} exists; --force replaces it if it is such a folder (holds {mark}).")
 
 
 @contextlib.contextmanager
-def replacing(output: Path, *, force: bool) -> Iterator[Path]:
+def replacing(output: Path, *, force: bool, mark: str = MODEL) -> Iterator[Path]:
     """A new folder that takes the place of `output` if the block ends well; else it vanishes and the old one stays."""
-    check_replaceable(output, force=force)
+    check_replaceable(output, force=force, mark=mark)
     existing = next(parent for parent in output.absolute().parents if parent.exists())
     with tempfile.TemporaryDirectory(dir=existing, prefix=f".{output.name}-") as aside:
         new, old = Path(aside, "new"), Path(aside, "old")
@@ -120,10 +120,20 @@ def _spread(images: Images) -> Tensor:
     return torch.stack([images[index][0] for index in range(0, len(images), -(-len(images) // 64))])
 
 
+def summary(model: dict[str, Any]) -> str:
+    """What the test split showed, in a sentence."""
+    if (found := model["checks"]["test_split"]) is None:
+        return UNREACHABLE
+    return (
+        f"{found['images']} images, accuracy {found['accuracy']['exported']:.4f} (the checkpoint's is "
+        f"{found['accuracy']['model']:.4f}), {found['different_answers']} answers differ, probabilities by at most "
+        f"{found['largest_difference']['probabilities']:.2g}"
+    )
+
+
 def seal(folder: Path, model: dict[str, Any]) -> None:
     """Write the model card, and model.json with the hashes of all other files."""
-    test_split = model["checks"]["test_split"] or UNREACHABLE
-    (folder / "README.md").write_text(CARD.format(**model, test_split=test_split), "utf-8")
+    (folder / "README.md").write_text(CARD.format(**model, test_split=summary(model)), "utf-8")
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     hashes = {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
     text = json.dumps({**model, "files": hashes}, ensure_ascii=False, indent=2, allow_nan=False)

@@ -10,7 +10,7 @@ from ..checkpoints import find_checkpoint, load_classifier
 from ..data.datamodule import ImageDataModule
 from ..data.spec import DataSpec
 from . import FORMATS, obstacle, open_format
-from .bundle import UNREACHABLE, check_replaceable, replacing, write_bundle
+from .bundle import UNREACHABLE, check_replaceable, replacing, summary, write_bundle
 from .graph import PRECISIONS, Graph, Options
 from .verification import VerificationError
 
@@ -119,7 +119,7 @@ def _write(
             failed.append(options.name)
             print(f"{options.name}: not written, {error}")
             continue
-        print(f"bundle: {place} is verified; test split: {model['checks']['test_split']}", model["remark"])
+        print(f"bundle: {place} is verified; test split: {summary(model)}. {model['remark']}".rstrip())
     if failed:
         raise VerificationError(f"{len(failed)} of {len(places)} bundles failed: {', '.join(failed)}.")
 

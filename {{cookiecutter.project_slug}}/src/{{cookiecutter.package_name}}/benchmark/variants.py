@@ -1,0 +1,91 @@
+"""Which bundles are compared: all of them whole, and made of one checkpoint."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..export.bundle import MODEL
+
+NEEDED = {"checkpoint", "classes", "files", "format", "input", "precision", "remark", "task"}
+NO_MODEL = ("README.md", "labels.txt", "golden/")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A bundle, and its name among those that it is compared with."""
+
+    folder: Path
+    name: str
+
+    @cached_property
+    def model(self) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.folder / MODEL).read_text("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{self.folder / MODEL} is damaged: {error}") from error
+        if missing := NEEDED - content.keys():
+            raise ValueError(f"{self.folder / MODEL} is not that of a bundle: it has no {', '.join(sorted(missing))}.")
+        return content
+
+    @property
+    def batch(self) -> int | None:
+        """Number of images that each call takes; None for any."""
+        size = self.model["input"]["shape"][0]
+        return size if isinstance(size, int) else None
+
+    @property
+    def megabytes(self) -> float:
+        """Size of the files that hold the model."""
+        files = [self.folder / name for name in self.model["files"] if not name.startswith(NO_MODEL)]
+        return sum(file.stat().st_size for file in files) / 1e6
+
+
+def sha256(file: Path) -> str:
+    """Of the file's content; empty if there is no such file."""
+    if not file.is_file():
+        return ""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def variants_of(checkpoint: Path) -> list[Variant]:
+    """The bundles beside a checkpoint that name it."""
+    found = _named([file.parent for file in sorted(checkpoint.parent.glob(f"*/{MODEL}"))])
+    variants = [variant for variant in found if variant.model["checkpoint"]["name"] == checkpoint.name]
+    if not variants:
+        raise ValueError(f"there is no bundle beside {checkpoint}: export writes them.")
+    return variants
+
+
+def variants_in(paths: Sequence[Path]) -> list[Variant]:
+    """The bundles that are named, or lie in a folder that is."""
+    folders: list[Path] = []
+    for path in paths:
+        inside = [path] if (path / MODEL).is_file() else [file.parent for file in sorted(path.glob(f"*/{MODEL}"))]
+        if not inside:
+            raise ValueError(f"paths must be bundles (folders with {MODEL}) or folders of such, {path} is neither.")
+        folders += inside
+    return _named(list(dict.fromkeys(folders)))
+
+
+def _named(folders: list[Path]) -> list[Variant]:
+    """Without the checkpoint's name in front, where that leaves names that differ."""
+    stems = [Path(Variant(folder, "").model["checkpoint"]["name"]).stem for folder in folders]
+    short = [folder.resolve().name.removeprefix(f"{stem}-") for folder, stem in zip(folders, stems, strict=True)]
+    names = short if len(set(short)) == len(short) else map(str, folders)
+    return [Variant(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def check_variants(variants: list[Variant]) -> None:
+    """Raise an error if one is not what was exported, or comes from another checkpoint than the first."""
+    first = variants[0]
+    for variant in variants:
+        if variant.model["checkpoint"]["sha256"] != first.model["checkpoint"]["sha256"]:
+            raise ValueError(f"bundle {variant.folder} comes from another checkpoint than {first.folder}.")
+        for name, digest in variant.model["files"].items():
+            if sha256(variant.folder / name) != digest:
+                raise ValueError(f"bundle {variant.folder}: {name} is not the file that was exported.")
