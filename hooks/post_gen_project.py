@@ -17,7 +17,7 @@ def delete(file: Path) -> None:
 
 for field, files in ANSWERS["_left_out"].items():
     for name in files[ANSWERS[field]]:
-        delete(Path(name))
+        delete(Path(name.format(package=ANSWERS["package_name"])))
 
 slug = ANSWERS["project_slug"]
 # On stderr, since `cruft diff` bakes too and its output is a patch.

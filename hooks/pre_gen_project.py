@@ -23,13 +23,14 @@ UNWRITABLE = {"Cc", "Cs", "Zl", "Zp"}
 JINJA = re.compile(r"\{[%#{]+|^\s*#%")
 # Names of the project's packages, of what they import, of its tools and of its folders, and Windows' devices.
 TAKEN = """
-    aiohttp attr attrs cv2 dateutil docstring_parser filelock flatbuffers fsspec functorch google grpc hatchling
-    jinja2 joblib jsonargparse jsonargparse_signatures lightning lightning_utilities markupsafe matplotlib
-    ml_dtypes mpl_toolkits mypy mypyc networkx numpy nvidia onnx onnx_ir onnxruntime onnxscript packaging pandas
-    pil pillow pip platformdirs pre_commit protobuf py pydantic pygments pylab pyparsing pytest python
-    pytorch_lightning pyyaml requests rich ruff scikit_learn scipy setuptools six sklearn sympy tensorboard
-    threadpoolctl tifffile timm torch torch_pruning torchaudio torchgen torchmetrics torchrun torchvision tqdm triton
-    typeshed_client typing_extensions urllib3 uv wandb werkzeug wheel yaml
+    aiohttp attr attrs bundle cv2 dateutil docstring_parser executorch fastapi filelock flatbuffers fsspec functorch
+    google grpc hatchling jinja2 joblib jsonargparse jsonargparse_signatures lightning lightning_utilities litserve
+    markupsafe matplotlib ml_dtypes mpl_toolkits multipart mypy mypyc networkx nncf numpy nvidia onnx onnx_ir
+    onnxruntime onnxscript openvino packaging pandas pil pillow pip platformdirs pre_commit protobuf py pydantic
+    pygments pylab pyparsing pytest python python_multipart pytorch_lightning pyyaml requests rich ruff scikit_learn
+    scipy server setuptools six sklearn starlette sympy tensorboard tensorrt threadpoolctl tifffile timm torch
+    torch_pruning torchao torchaudio torchgen torchmetrics torchrun torchvision tqdm triton typeshed_client
+    typing_extensions urllib3 uv uvicorn wandb werkzeug wheel yaml
     benchmarks build configs data deploy dist docs exports runs scripts src test tests
     aux con nul prn
 """
@@ -107,7 +108,8 @@ def check_email() -> None:
 def check_folder() -> None:
     """Refuse to delete what was there: with -f, the files left out by the answers may be the person's own."""
     for field, files in ANSWERS["_left_out"].items():
-        for name in filter(lambda name: Path(name).exists(), files[ANSWERS[field]]):
+        names = [name.format(package=ANSWERS["package_name"]) for name in files[ANSWERS[field]]]
+        for name in filter(lambda name: Path(name).exists(), names):
             sys.exit(f"{field} {ANSWERS[field]!r} leaves out {name!r}, which this folder has; move it away first.")
 
 

@@ -34,7 +34,7 @@ def test_the_workflow_still_has_its_expressions(baked: Bake) -> None:
 
 @pytest.mark.parametrize("torch_build", choices()["torch_build"])
 def test_the_dockerfile_is_clean(torch_build: str, baked: Bake) -> None:
-    run("hadolint", "Dockerfile", cwd=baked(torch_build=torch_build))
+    run("hadolint", "Dockerfile", "deploy/server/Dockerfile", cwd=baked(torch_build=torch_build))
 
 
 def test_the_image_gets_what_its_build_reads(baked: Bake) -> None:

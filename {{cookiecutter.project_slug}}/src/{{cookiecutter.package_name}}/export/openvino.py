@@ -1,0 +1,91 @@
+"""OpenVINO's model.xml and model.bin in float32, float16 or int8."""
+
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .graph import INPUT, OUTPUTS, Graph, Options, Scores
+from .judge import Judge
+from .program import metadata, quiet
+from .verification import VerificationError
+
+PACKAGES = ("openvino", "onnx", "onnxruntime", "onnxscript")
+PRECISIONS: dict[int, tuple[str, ...]] = {32: (), 16: (), 8: ("nncf",)}
+FILE = "model.xml"
+Item = tuple[NDArray[np.uint8], NDArray[np.float32]]
+EXACT = {"INFERENCE_PRECISION_HINT": "f32"}  # else bfloat16, where the CPU has it
+
+
+def _openvino() -> ModuleType:
+    """The package, without the one by which it would send statistics over the network."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
+
+
+def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = None) -> None:
+    """Write two files that also hold classes, task, preprocessing and the precision to compute in."""
+    from . import onnx  # not needed to load them
+
+    with tempfile.TemporaryDirectory() as aside:
+        onnx.write_float(graph, Path(aside, onnx.FILE), options)
+        model = _openvino().Core().read_model(Path(aside, onnx.FILE))
+        if options.quantize == 8:
+            assert judge is not None
+            model = _quantized(graph, model, judge, options)
+        for key, value in {**metadata(graph), **EXACT}.items():
+            model.set_rt_info(value, ["model_info", key])
+        _openvino().save_model(model, folder / FILE, compress_to_fp16=options.quantize == 16)
+
+
+def _quantized(graph: Graph, model: Any, judge: Judge, options: Options) -> Any:
+    """By NNCF, which takes layers back to float, the worst first, until accuracy drops no further than allowed."""
+    with quiet():
+        import nncf
+
+    batches = [(batch.numpy(), graph.scores(batch)["logits"]) for batch in judge.calibration()]
+
+    def score(compiled: Any, given: Iterable[Item]) -> tuple[float, list[float]]:
+        run = _run(compiled)
+        nearness = [-float(np.square(run(images)["logits"] - logits).mean()) for images, logits in given]
+        if len(nearness) <= len(batches):  # by this layers are ranked: accuracy is too coarse
+            return sum(nearness), nearness
+        found = judge(f"candidate {len(judge.tried)}" if judge.tried else "in float", partial(options.in_batch, run))
+        return found["accuracy"]["exported"], nearness
+
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    found = nncf.quantize_with_accuracy_control(
+        model,
+        nncf.Dataset(batches, lambda item: {INPUT: item[0]}),
+        nncf.Dataset([*batches, batches[0]]),  # one more than layers are ranked by, which tells the two calls apart
+        score,
+        max_drop=options.max_accuracy_drop,
+        drop_type=nncf.DropType.ABSOLUTE,
+        advanced_accuracy_restorer_parameters=nncf.AdvancedAccuracyRestorerParameters(ranking_subset_size=len(batches)),
+    )
+    if not any(node.get_type_name() == "FakeQuantize" for node in found.get_ops()):
+        raise VerificationError("int8 for OpenVINO came out without a quantized layer: none could keep the accuracy.")
+    return found
+
+
+def _run(compiled: Any) -> Callable[[Any], Scores]:
+    def score(images: Any) -> Scores:
+        found = compiled({INPUT: np.asarray(images)})
+        return {name: found[name] for name in OUTPUTS}
+
+    return score
+
+
+def load(folder: Path, threads: int | None = None) -> Callable[[NDArray[np.uint8]], Scores]:
+    """What turns images uint8 [N, C, H, W] into scores."""
+    settings = EXACT | ({"INFERENCE_NUM_THREADS": threads} if threads else {})
+    return _run(_openvino().Core().compile_model(folder / FILE, "CPU", settings))

@@ -1,0 +1,93 @@
+"""What the formats that begin with torch.export share: the program, and files without traces of this machine."""
+
+import contextlib
+import io
+import json
+import logging
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.export import Dim, ExportedProgram
+
+from .graph import INPUT, OUTPUTS, Graph, Options, Scores
+from .verification import VerificationError
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch and its exporters write for their own developers; what fails raises an error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def reason(error: BaseException) -> str:
+    """The first line that says something, and the line of the network that is named further below."""
+    text = str(error)
+    place = re.search(r'following call raised this error:\s+File "(.+)", line (\d+)', text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0] + (f" ({place[1]}:{place[2]})" if place else "")
+
+
+def example_of(graph: Graph, options: Options, *, dynamic: int = 2) -> Tensor:
+    """A batch of black images, of that size where any will do: real ones would be stored in the file."""
+    batch = dynamic if options.batch == "dynamic" else options.batch  # 1 could be taken for a constant
+    return torch.zeros(graph.shapes(batch)[INPUT], dtype=torch.uint8)
+
+
+def capture(
+    graph: torch.nn.Module, example: Tensor, options: Options, *, most: int | None = None, strict: bool = False
+) -> ExportedProgram:
+    """The graph's operations, for any batch (up to `most`) if that is asked for; they name no file of this machine."""
+    shapes = ({0: Dim("batch", min=1, max=most)},) if options.batch == "dynamic" else None
+    graph.to(memory_format=torch.contiguous_format)  # after training in channels_last, which some backends can't take
+    try:
+        with quiet(), torch.no_grad():
+            program = torch.export.export(graph, (example,), dynamic_shapes=shapes, strict=strict)
+    except (RuntimeError, ValueError) as error:
+        raise VerificationError(f"the network can't be exported by torch.export: {reason(error)}") from error
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)
+    return program
+
+
+def metadata(graph: Graph) -> dict[str, str]:
+    """What a file says of itself."""
+    return {
+        "classes": json.dumps(graph.spec.classes, ensure_ascii=False),
+        "task": graph.spec.task,
+        "preprocessing": json.dumps(graph.preprocessing()),
+    }
+
+
+def scored(run: Callable[[Tensor], Sequence[Tensor]]) -> Callable[[NDArray[np.uint8]], Scores]:
+    """The same for arrays, with names for what comes out of it."""
+
+    @torch.inference_mode()
+    def score(images: NDArray[np.uint8]) -> Scores:
+        outputs = run(torch.from_numpy(np.ascontiguousarray(images)))
+        return {name: output.numpy() for name, output in zip(OUTPUTS, outputs, strict=True)}
+
+    return score
+
+
+def rewrite(file: Path, change: Callable[[str, bytes], bytes | None]) -> None:
+    """Put other contents into one of torch's archives, or leave out what is None: debug entries name source files."""
+    with zipfile.ZipFile(file) as archive:
+        entries = {name: change(name, archive.read(name)) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in entries.items():
+            if content is not None:
+                archive.writestr(zipfile.ZipInfo(name), content)
