@@ -1,6 +1,7 @@
 """Layers that int8 spoils are found and taken back to float, one after another, and no more of them than needed."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ class Chain(nn.Module):
         super().__init__()
         widths = [3, *[16] * NUM_BLOCKS]
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(before, after, 3, padding=1) for before, after in zip(widths, widths[1:], strict=False)
+            nn.Conv2d(before, after, 3, padding=1) for before, after in pairwise(widths)
         )
         self.head = nn.Linear(16, 10)
 

@@ -46,6 +46,8 @@ class Runtime:
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, ModuleNotFoundError):
             return f"{error.name} is not installed here: python -m pip install '.[{self.variant.model['format']}]'"
+        if isinstance(error, VerificationError):
+            return str(error)
         return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
     def scores(self, images: NDArray[np.uint8]) -> Scores:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..export import open_format
 from ..export.graph import Scores
+from ..export.verification import VerificationError
 
 SETTLE_SECONDS = 0.005  # as long as threads of other processes may go on spinning after their last call
 
@@ -30,7 +31,10 @@ def _noise(shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 def prepare(format: str, folder: Path, threads: int) -> dict[str, str]:
     """Import what the format needs, then stay on as many CPUs as there are threads; returns versions."""
-    versions = {name: version(name) for name in open_format(format).PACKAGES}
+    kind = open_format(format)
+    if reason := getattr(kind, "unmeasurable", lambda folder: None)(folder):
+        raise VerificationError(reason)
+    versions = {name: version(name) for name in kind.PACKAGES}
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     if find_spec("resource"):

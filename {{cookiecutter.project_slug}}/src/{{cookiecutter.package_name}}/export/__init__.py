@@ -13,8 +13,8 @@ def open_format(name: str) -> ModuleType:
 
     It has `write(graph, folder, options, judge)`, `load(folder, threads)`, which returns what turns images into scores,
     `PACKAGES`, the distributions that both need, and `PRECISIONS`, bits of weights with what else they need. Optional
-    are `OPT_IN = True`, where `all` leaves it out, `obstacle()`, why it can't be written on this machine, and
-    `remark()`, what a consumer must know.
+    are `OPT_IN = True`, where `all` leaves it out, `obstacle()`, why it can't be written on this machine, `remark()`,
+    what a consumer must know, and `unmeasurable(folder)`, why its times can't be measured here.
     """
     if name not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {name!r}.")

@@ -48,6 +48,11 @@ def has_engine() -> bool:
     return find_spec("tensorrt") is not None and torch.cuda.is_available()
 
 
+def unmeasurable(folder: Path) -> str | None:
+    """Why times here would not be those of TensorRT."""
+    return None if (folder / ENGINE).is_file() else "it has no engine, which takes tensorrt and a GPU to build"
+
+
 def remark() -> str:
     """What was not done."""
     return (
