@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from smoke.export import openvino
 from smoke.export.graph import Graph, Options
 from smoke.export.int8 import CPU, TENSORRT, to_accepted_int8
 from smoke.export.judge import Judge
@@ -26,9 +27,7 @@ class Chain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = [3, *[16] * NUM_BLOCKS]
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(before, after, 3, padding=1) for before, after in pairwise(widths)
-        )
+        self.convolutions = nn.ModuleList(nn.Conv2d(before, after, 3, padding=1) for before, after in pairwise(widths))
         self.head = nn.Linear(16, 10)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -45,7 +44,9 @@ class Images(list[tuple[Tensor, Tensor]]):
         return self
 
     def val_dataloader(self) -> Iterator[tuple[Tensor, Tensor]]:
-        yield torch.stack([image for image, _ in self]), torch.stack([label for _, label in self])
+        for start in range(0, len(self), 64):
+            images, labels = zip(*self[start : start + 64], strict=True)
+            yield torch.stack(images), torch.stack(labels)
 
 
 def plant_outlier(network: Chain, block: int) -> None:
@@ -73,12 +74,16 @@ def graph() -> Graph:
     return Graph(classifier)
 
 
-def quantized(graph: Graph, folder: Path, preset: dict[str, Any], **limits: float) -> tuple[Judge, onnx.ModelProto]:
+def judge_of(graph: Graph, options: Options) -> Judge:
     small = torch.randint(0, 256, (96, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     images = nn.functional.interpolate(small.float(), 16, mode="bilinear").round().to(torch.uint8)
     answers = torch.from_numpy(graph.scores(images)["logits"]).argmax(1)
+    return Judge(graph, Images(zip(images, answers, strict=True)), options)  # type: ignore[arg-type]
+
+
+def quantized(graph: Graph, folder: Path, preset: dict[str, Any], **limits: float) -> tuple[Judge, onnx.ModelProto]:
     options = Options(quantize=8, **limits)  # type: ignore[arg-type]
-    judge = Judge(graph, Images(zip(images, answers, strict=True)), options)  # type: ignore[arg-type]
+    judge = judge_of(graph, options)
     write_float(graph, folder / "model.onnx", options)
     to_accepted_int8(folder / "model.onnx", judge, run_file, preset)
     return judge, onnx.load(folder / "model.onnx")
@@ -113,3 +118,22 @@ def test_what_can_not_be_repaired_leaves_the_file_as_it_was(graph: Graph, tmp_pa
         quantized(graph, tmp_path, CPU, min_agreement=1.0, max_accuracy_drop=0.0)
     assert capsys.readouterr().out.count(": refused") > 1
     assert {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}.isdisjoint({"QuantizeLinear"})
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_openvino_takes_the_layers_of_an_outlier_back_first(block: int, graph: Graph, tmp_path: Path) -> None:
+    plant_outlier(graph.network, block)  # type: ignore[arg-type]
+    options = Options("openvino", quantize=8, max_accuracy_drop=0.05)
+    judge = judge_of(graph, options)
+    openvino.write(graph, tmp_path, options, judge)
+    tried = [entry["accepted"] for entry in judge.tried]
+    assert tried[:2] == [True, False] and tried[-1] and len(tried) <= NUM_BLOCKS + 1
+    assert 'type="FakeQuantize"' in (tmp_path / openvino.FILE).read_text("utf-8")
+
+
+def test_the_last_batch_is_filled_up_where_the_batch_is_fixed(graph: Graph, tmp_path: Path) -> None:
+    options = Options(quantize=8, batch=64, min_agreement=0.0, max_accuracy_drop=1.0)
+    judge = judge_of(graph, options)
+    write_float(graph, tmp_path / "model.onnx", options)
+    to_accepted_int8(tmp_path / "model.onnx", judge, run_file)
+    assert judge.tried[-1]["images"] == 96

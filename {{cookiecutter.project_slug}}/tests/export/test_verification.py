@@ -1,5 +1,6 @@
 """Models that can't be trusted are refused before anything is exported."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,12 @@ def test_a_fixed_batch_is_no_fault_where_it_was_asked_for(make_classifier):
     assert probe(graph, images, Options(batch=2))["alone_and_in_batch"]["logits"] < 1e-4
 
 
+@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("secret", [bytes(range(256)), b"/home/someone/net.py"], ids=["test image", "path"])
-def test_what_must_not_leave_the_machine_is_found(secret: bytes, tmp_path: Path):
+def test_what_must_not_leave_the_machine_is_found(secret: bytes, compressed: bool, tmp_path: Path):
     (tmp_path / "weights").write_bytes(b"..." + secret + b"...")
+    if compressed:
+        with zipfile.ZipFile(tmp_path / "weights", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("entry", 100 * (b"..." + secret))
     with pytest.raises(VerificationError, match="weights holds"):
         check_contents(tmp_path, torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16), [Path("/home/someone")])

@@ -15,8 +15,8 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from .graph import INPUT, Graph, Options, Scores
 from .judge import Judge
-from .program import capture, example_of, metadata, quiet, reason, rewrite, scored
-from .verification import VerificationError
+from .program import capture, example_of, metadata, quiet, rewrite, scored
+from .verification import VerificationError, reason
 
 PACKAGES: tuple[str, ...] = ()
 PRECISIONS: dict[int, tuple[str, ...]] = {32: ()}

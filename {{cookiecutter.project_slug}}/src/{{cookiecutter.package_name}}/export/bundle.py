@@ -127,7 +127,7 @@ def summary(model: dict[str, Any]) -> str:
     return (
         f"{found['images']} images, accuracy {found['accuracy']['exported']:.4f} (the checkpoint's is "
         f"{found['accuracy']['model']:.4f}), {found['different_answers']} different answers, "
-        f"probabilities differ by at most {found['largest_difference']['probabilities']:.2g}"
+        f"probabilities differ by at most {found['largest_difference']['probabilities']:.1e}"
     )
 
 

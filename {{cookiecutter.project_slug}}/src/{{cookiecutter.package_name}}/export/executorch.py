@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .graph import Graph, Options, Scores
 from .judge import Judge
-from .program import capture, example_of, metadata, quiet, reason, scored
-from .verification import VerificationError
+from .program import capture, example_of, metadata, quiet, scored
+from .verification import VerificationError, reason
 
 PACKAGES = ("executorch",)
 PRECISIONS: dict[int, tuple[str, ...]] = {32: (), 8: ("torchao",)}

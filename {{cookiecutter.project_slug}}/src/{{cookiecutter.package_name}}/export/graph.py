@@ -68,6 +68,7 @@ class Graph(nn.Module):
         self._probabilities = classifier.probabilities
         self._dtype = torch.float32
         self.float().cpu().eval().requires_grad_(False)
+        self.to(memory_format=torch.contiguous_format)  # some backends can't take weights in channels_last
 
     def shapes(self, batch: str | int) -> dict[str, list[Any]]:
         decoding, output = self.spec.decoding, [batch, len(self.spec.classes)]

@@ -1,6 +1,7 @@
 """Whether a lossy model is good enough, and what is needed to make it so."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,8 @@ class Judge:
 
     def __call__(self, what: str, run: Run) -> dict[str, Any]:
         """Accuracy and agreement of a candidate, which is said at once, since trying them takes long."""
-        found = check_split(run, self._graph, self._data.val_dataloader(), self._options, name="val")
+        in_batch = partial(self._options.in_batch, run)
+        found = check_split(in_batch, self._graph, self._data.val_dataloader(), self._options, name="val")
         self.tried.append({"what": what, "accepted": self.accepts(found)} | found)
         verdict = "accepted" if self.accepts(found) else "refused"
         print(f"{self._options.name}, {what}: {self._numbers(found)}: {verdict}")

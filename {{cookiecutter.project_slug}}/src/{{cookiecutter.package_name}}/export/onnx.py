@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,20 +16,11 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from .graph import INPUT, OUTPUTS, Graph, Options, Scores
 from .int8 import to_accepted_int8
 from .judge import Judge
-from .verification import Run, VerificationError
+from .verification import Run, VerificationError, reason
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 PRECISIONS: dict[int, tuple[str, ...]] = {32: (), 16: (), 8: ()}
 FILE = "model.onnx"
-
-
-def _reason(error: BaseException) -> str:
-    """The first paragraph of the innermost cause, and the line of the network that it names, without colours."""
-    while error.__cause__:
-        error = error.__cause__
-    text = re.sub(r"\x1b\[\d*m", "", str(error))
-    place = re.search(r'following call raised this error:\s+File "(.+)", line (\d+)', text)
-    return " ".join(text.split("\n\n")[0].split()) + (f" ({place[1]}:{place[2]})" if place else "")
 
 
 def _translate(graph: Graph, options: Options) -> torch.onnx.ONNXProgram:
@@ -49,7 +39,7 @@ def _translate(graph: Graph, options: Options) -> torch.onnx.ONNXProgram:
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        raise VerificationError(f"the network can't be exported to ONNX: {_reason(error)}") from error
+        raise VerificationError(f"the network can't be exported to ONNX: {reason(error)}") from error
     assert program is not None
     return program
 

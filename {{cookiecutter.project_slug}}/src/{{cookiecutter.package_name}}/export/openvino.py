@@ -4,7 +4,6 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,7 +58,7 @@ def _quantized(graph: Graph, model: Any, judge: Judge, options: Options) -> Any:
         nearness = [-float(np.square(run(images)["logits"] - logits).mean()) for images, logits in given]
         if len(nearness) <= len(batches):  # by this layers are ranked: accuracy is too coarse
             return sum(nearness), nearness
-        found = judge(f"candidate {len(judge.tried)}" if judge.tried else "in float", partial(options.in_batch, run))
+        found = judge(f"candidate {len(judge.tried)}" if judge.tried else "in float", run)
         return found["accuracy"]["exported"], nearness
 
     logging.getLogger("nncf").setLevel(logging.ERROR)

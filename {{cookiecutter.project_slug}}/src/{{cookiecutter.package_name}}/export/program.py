@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import logging
-import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
 from .graph import INPUT, OUTPUTS, Graph, Options, Scores
-from .verification import VerificationError
+from .verification import VerificationError, reason
 
 
 @contextlib.contextmanager
@@ -32,14 +31,6 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def reason(error: BaseException) -> str:
-    """The first line that says something, and the line of the network that is named further below."""
-    text = str(error)
-    place = re.search(r'following call raised this error:\s+File "(.+)", line (\d+)', text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0] + (f" ({place[1]}:{place[2]})" if place else "")
-
-
 def example_of(graph: Graph, options: Options, *, dynamic: int = 2) -> Tensor:
     """A batch of black images, of that size where any will do: real ones would be stored in the file."""
     batch = dynamic if options.batch == "dynamic" else options.batch  # 1 could be taken for a constant
@@ -51,7 +42,6 @@ def capture(
 ) -> ExportedProgram:
     """The graph's operations, for any batch (up to `most`) if that is asked for; they name no file of this machine."""
     shapes = ({0: Dim("batch", min=1, max=most)},) if options.batch == "dynamic" else None
-    graph.to(memory_format=torch.contiguous_format)  # after training in channels_last, which some backends can't take
     try:
         with quiet(), torch.no_grad():
             program = torch.export.export(graph, (example,), dynamic_shapes=shapes, strict=strict)

@@ -1,7 +1,9 @@
 """The checks, the same for every format; one that fails says what was seen."""
 
 import contextlib
+import re
 import signal
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +32,15 @@ ANSWERS: dict[str, Callable[[NDArray[np.float32]], NDArray[Any]]] = {
 
 class VerificationError(RuntimeError):
     """The model, or what was exported of it, failed a check."""
+
+
+def reason(error: BaseException) -> str:
+    """The first paragraph of the innermost cause, and the line of the network that it names, without colours."""
+    while error.__cause__:
+        error = error.__cause__
+    text = re.sub(r"\x1b\[\d*m", "", str(error))
+    place = re.search(r'following call raised this error:\s+File "(.+)", line (\d+)', text)
+    return " ".join(text.split("\n\n")[0].split()) + (f" ({place[1]}:{place[2]})" if place else "")
 
 
 def compare(what: str, found: Scores, expected: Scores, options: Options) -> dict[str, float]:
@@ -119,10 +130,18 @@ def check_contents(folder: Path, images: Tensor | None, places: Iterable[Path]) 
     for image in images if images is not None else ():
         needles |= {image.numpy().tobytes(): "a test image"} if image.min() < image.max() else {}
     for file in (file for file in folder.rglob("*") if file.is_file()):
-        content = file.read_bytes()
+        content = b"".join(_contents(file))
         if found := [what for needle, what in needles.items() if needle in content]:
             raise VerificationError(f"{file.name} holds {found[0]}, which must not leave this machine.")
     return {"without_paths": True, "without_test_images": None if images is None else True}
+
+
+def _contents(file: Path) -> Iterator[bytes]:
+    """The file, and what an archive holds, which may be compressed."""
+    yield file.read_bytes()
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            yield from map(archive.read, archive.namelist())
 
 
 @cache
