@@ -15,7 +15,8 @@ CALLBACKS = sorted(path.stem for path in (PACKAGE / "callbacks").glob("[a-z]*.py
 SINGLES = [*SOURCES, *CALLBACKS, "torchvision_models"]
 EVERYTHING = [stem for stem in SINGLES if stem != "folder"]  # one source has to stay
 AROUND = (".dockerignore", ".github", ".gitlab-ci.yml", ".pre-commit-config.yaml", "Dockerfile")
-OTHER_ANSWERS = {
+FEW = {"formats": "onnx", "consumers": "python"}
+OTHER_ANSWERS = FEW | {
     "package_name": "a_package_whose_name_is_forty_characters",
     "dataset": "csv",
     "logger": "wandb",
@@ -67,7 +68,7 @@ def test_all_own_tests_of_a_project_pass(answers: dict[str, str], tmp_path: Path
 
 @pytest.mark.parametrize("stems", [*map(single, SINGLES), pytest.param(EVERYTHING, id="everything")])
 def test_without_optional_features_all_other_tests_pass(stems: list[str], tmp_path: Path) -> None:
-    project = bake_project(tmp_path)
+    project = bake_project(tmp_path, FEW)
     before = listed_tests(project)
     for stem in stems:
         delete_feature(project, stem)
@@ -76,7 +77,7 @@ def test_without_optional_features_all_other_tests_pass(stems: list[str], tmp_pa
 
 @pytest.mark.slow
 def test_without_files_for_docker_ci_and_commit_hooks_all_tests_pass(tmp_path: Path) -> None:
-    project = bake_project(tmp_path)
+    project = bake_project(tmp_path, FEW)
     before = listed_tests(project)
     for name in AROUND:
         file = project.folder / name

@@ -2,8 +2,8 @@
 
 import pytest
 
+from {{cookiecutter.package_name}}.benchmark import verdict
 from {{cookiecutter.package_name}}.benchmark.rows import Row, Timing
-from {{cookiecutter.package_name}}.benchmark.verdict import choose_reference, fastest, front, slower_int8, verdict
 
 
 def make(name: str, *times: float | None, accuracy: float | None = 0.95, megabytes: float = 1.0) -> Row:
@@ -35,20 +35,20 @@ CASES = {
 
 @pytest.mark.parametrize("row, expected", CASES.values(), ids=CASES)
 def test_a_verdict_follows_from_speed_accuracy_and_size(row: Row, expected: str):
-    found = verdict(row, REFERENCE, 0.95, 0.02)
+    found = verdict.verdict(row, REFERENCE, 0.95, 0.02)
     assert found == expected or (expected[0] in ",:" and found.endswith(expected))
 
 
 def test_the_reference_is_the_float_onnx_or_else_what_ran():
     others = [make("abc", 1.0, 1.0), make("onnx-int8", 1.0, 1.0)]
-    assert choose_reference([*others, make("onnx", None, 9.0), REFERENCE]) is REFERENCE
-    assert choose_reference([*others, make("onnx", None, None)]) is others[0]
-    assert choose_reference([make("abc", None, None), others[1]]) is others[1]
+    assert verdict.choose_reference([*others, make("onnx", None, 9.0), REFERENCE]) is REFERENCE
+    assert verdict.choose_reference([*others, make("onnx", None, None)]) is others[0]
+    assert verdict.choose_reference([make("abc", None, None), others[1]]) is others[1]
 
 
 def test_every_int8_that_is_slower_than_float_is_named():
     rows = [REFERENCE, make("onnx-int8", 1.0, 40.0), make("tvm", 1.0, 1.0), make("tvm-int8", 1.5, 0.5)]
-    assert slower_int8(rows, REFERENCE) == [
+    assert verdict.slower_int8(rows, REFERENCE) == [
         "onnx-int8 is slower than onnx: 0.75x at batch 64",
         "tvm-int8 is slower than tvm: 0.67x at batch 1",
     ]
@@ -56,10 +56,10 @@ def test_every_int8_that_is_slower_than_float_is_named():
 
 def test_the_fastest_must_keep_the_accuracy():
     rows = [REFERENCE, make("onnx-int8", 1.0, 29.0), make("tvm", 0.1, 0.1, accuracy=0.5)]
-    assert fastest(rows, REFERENCE, 1, 0.95, 0.02) == "Fastest at batch 1: onnx-int8, 2.00x onnx"
-    assert fastest(rows, REFERENCE, 64, 0.95, 0.02) == "Nothing is more than 10% faster than onnx at batch 64"
+    assert verdict.fastest(rows, REFERENCE, 1, 0.95, 0.02) == "Fastest at batch 1: onnx-int8, 2.00x onnx"
+    assert verdict.fastest(rows, REFERENCE, 64, 0.95, 0.02) == "Nothing is more than 10% faster than onnx at batch 64"
 
 
 def test_the_front_has_what_nothing_else_beats_in_both():
     points = {"slow": (3.0, 0.9), "best": (3.0, 0.99), "fast": (1.0, 0.9), "worse": (2.0, 0.8), "twin": (1.0, 0.7)}
-    assert front(points) == ["fast", "best"]
+    assert verdict.front(points) == ["fast", "best"]
