@@ -1,5 +1,7 @@
 """Models that can't be trusted are refused before anything is exported."""
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -67,6 +69,23 @@ def test_a_fixed_batch_is_no_fault_where_it_was_asked_for(make_classifier):
     graph = with_fault(make_classifier(), lambda logits: logits.view(2, -1))
     images = torch.randint(0, 256, graph.shapes(9)["images"], dtype=torch.uint8)
     assert probe(graph, images, Options(batch=2))["alone_and_in_batch"]["logits"] < 1e-4
+
+
+ORPHAN = """
+import os
+from {}.export.verification import fresh_process
+
+if __name__ == "__main__":
+    print(fresh_process().submit(os.getpid).result(), flush=True)
+    os._exit(3)
+"""
+
+
+def test_a_fresh_process_ends_with_the_one_that_started_it(tmp_path: Path):
+    (tmp_path / "orphan.py").write_text(ORPHAN.format(Graph.__module__.split(".")[0]), "utf-8")
+    command = [sys.executable, str(tmp_path / "orphan.py")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60)  # ends when both have closed the pipe
+    assert done.returncode == 3 and done.stdout.strip().isdigit()
 
 
 @pytest.mark.parametrize("compressed", [False, True])

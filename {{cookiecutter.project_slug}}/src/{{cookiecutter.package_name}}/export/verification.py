@@ -1,6 +1,7 @@
 """The checks, the same for every format; one that fails says what was seen."""
 
 import contextlib
+import os
 import re
 import signal
 import zipfile
@@ -9,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -155,10 +157,17 @@ def _scores(name: str, folder: Path, images: NDArray[np.uint8]) -> Scores:
     return _loaded(name, folder)(images)
 
 
+def _serve() -> None:
+    """Leave Ctrl-C to the parent, and end when it does, however that happens."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+    Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
 def fresh_process() -> ProcessPoolExecutor:
     """One that inherits nothing; Ctrl-C is for this one, which then ends the other."""
-    context, ignore = get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    return ProcessPoolExecutor(1, mp_context=context, initializer=signal.signal, initargs=ignore)
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_serve)
 
 
 @contextlib.contextmanager
