@@ -37,7 +37,7 @@ def _resume(args: list[str]) -> None:
             "its weights: --init_from."
         )
     checkpoint_path = run / "checkpoints" / "last.ckpt"
-    if not checkpoint_path.is_file():
+    if not checkpoint_path.exists():
         raise FileNotFoundError(f"{checkpoint_path} does not exist: the run was stopped before its first checkpoint.")
     checkpoint = read_checkpoint(checkpoint_path)
     options = ["--config", str(run / CONFIG), *before, *after[len(named) :]]
@@ -70,7 +70,7 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
 
 
 def _what_next(run: Path) -> str:
-    saved = (run / "checkpoints" / "last.ckpt").is_file()
+    saved = (run / "checkpoints" / "last.ckpt").exists()
     return f"go on with: {program_name()} fit --resume {run}" if saved else f"{run} has no checkpoint yet, start anew."
 
 
@@ -78,7 +78,7 @@ def _what_next(run: Path) -> str:
 def _finish(trainer: Trainer, run: Path) -> None:
     best = best_checkpoint(trainer)
     path, score = best.final_path, None if best.best_model_score is None else float(best.best_model_score)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"no checkpoint was written in {run}: trainer.max_epochs or max_steps left nothing to do.")
     report(trainer, run)
     if failed := failures(trainer):

@@ -23,6 +23,7 @@ from .loggers import MetricsCsv, run_arguments
 from .memory import OutOfMemory, largest_batch_size
 from .networks import build_network
 from .runs import RUNS, discard_if_empty, new_run
+from .strategies import check_strategy
 
 DEFAULTS = Path("configs/default.yaml")
 SPEC = "spec.json"
@@ -153,6 +154,7 @@ class FitCLI(LightningCLI):
         config["plugins"] = [*_as_list(config["plugins"]), AtomicCheckpointIO()]
         self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
         trainer = super().instantiate_trainer()
+        check_strategy(trainer.strategy)
         _refuse_float16_on_cpu(trainer, config["precision"])
         if trainer.limit_val_batches == 0 and any(stop.strict for stop in trainer.early_stopping_callbacks):
             raise ValueError(

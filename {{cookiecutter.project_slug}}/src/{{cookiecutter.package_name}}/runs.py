@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -43,7 +44,7 @@ def is_finished(run: Path) -> bool:
 def newest_run(*, finished: bool) -> Path:
     """The newest run under runs/ that is finished, or that can be resumed; a FileNotFoundError where there is none."""
     needed = RESULT if finished else "checkpoints/last.ckpt"
-    runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and (path / needed).is_file()]
+    runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and (path / needed).exists()]
     found = [run for run in runs if is_finished(run) == finished]
     if not found:
         kind = "finished run" if finished else "unfinished run with a checkpoint"
@@ -68,3 +69,13 @@ def read_result(run: Path) -> dict[str, Any]:
     """What `finish` wrote."""
     result: dict[str, Any] = json.loads((run / RESULT).read_text(encoding="utf-8"))
     return result
+
+
+def put_in_place(aside: Path, path: Path) -> None:
+    """Rename; where there is a folder, a rename alone can't take its place."""
+    old = path.with_name(f"{path.name}.old")
+    if path.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+    aside.replace(path)
+    shutil.rmtree(old, ignore_errors=True)
