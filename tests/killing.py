@@ -20,7 +20,7 @@ from smoke.cli import main
 
 fault, moment, step = sys.argv[1], sys.argv[2], int(sys.argv[3])
 LARGEST_FILE = 20_000  # bytes, less than a checkpoint
-due = True
+due = os.environ.get("STRUCK_RANK", "0") == os.environ.get("LOCAL_RANK", "0")
 
 
 def strike():
@@ -90,11 +90,13 @@ sys.exit(main(["fit", *sys.argv[4:]]))
 """
 
 
-def strike(project: Project, fault: str, moment: str, step: int, *options: str) -> subprocess.CompletedProcess[str]:
+def strike(
+    project: Project, fault: str, moment: str, step: int, *options: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run fit until, at that moment of the step, the signal comes, or the disk is FULL."""
     (project.folder / "struck.py").write_text(SCRIPT, encoding="utf-8")
     path = f"{project.folder / 'src'}{os.pathsep}{project.folder}"
-    process = project.start("struck", fault, moment, str(step), *options, env={"PYTHONPATH": path})
+    process = project.start("struck", fault, moment, str(step), *options, env={"PYTHONPATH": path} | (env or {}))
     output, errors = process.communicate()
     return subprocess.CompletedProcess(options, process.returncode, output, errors)
 

@@ -15,6 +15,7 @@ CALLBACKS = sorted(path.stem for path in (PACKAGE / "callbacks").glob("[a-z]*.py
 SINGLES = [*SOURCES, *CALLBACKS, "torchvision_models"]
 EVERYTHING = [stem for stem in SINGLES if stem != "folder"]  # one source has to stay
 AROUND = (".dockerignore", ".github", ".gitlab-ci.yml", ".pre-commit-config.yaml", "Dockerfile")
+FORMATS = sorted(path.stem for path in (PACKAGE / "export").glob("*.py") if "\ndef load(" in path.read_text("utf-8"))
 FEW = {"formats": "onnx", "consumers": "python"}
 OTHER_ANSWERS = FEW | {
     "package_name": "a_package_whose_name_is_forty_characters",
@@ -66,13 +67,22 @@ def test_all_own_tests_of_a_project_pass(answers: dict[str, str], tmp_path: Path
     assert passed_tests(project) == listed_tests(project) != set()
 
 
-@pytest.mark.parametrize("stems", [*map(single, SINGLES), pytest.param(EVERYTHING, id="everything")])
-def test_without_optional_features_all_other_tests_pass(stems: list[str], tmp_path: Path) -> None:
-    project = bake_project(tmp_path, FEW)
+def check_without(stems: list[str], answers: dict[str, str], folder: Path) -> None:
+    project = bake_project(folder, answers)
     before = listed_tests(project)
     for stem in stems:
         delete_feature(project, stem)
     assert passed_tests(project) == {test for test in before if not any(is_about(test, stem) for stem in stems)}
+
+
+@pytest.mark.parametrize("stems", [*map(single, SINGLES), pytest.param(EVERYTHING, id="everything")])
+def test_without_optional_features_all_other_tests_pass(stems: list[str], tmp_path: Path) -> None:
+    check_without(stems, FEW, tmp_path)
+
+
+@pytest.mark.parametrize("stems", [single(stem) for stem in FORMATS if stem != "onnx"])  # which others are made of
+def test_without_a_format_all_other_tests_pass(stems: list[str], tmp_path: Path) -> None:
+    check_without(stems, {}, tmp_path)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 import torch
 from killing import strike
 from projects import Project, bake_project
-from test_project_together import QUIET
+from test_project_together import QUIET, RANKS
 
 LENGTH = ("--trainer.max_epochs", "3", "--trainer.limit_train_batches", "6", "--trainer.log_every_n_steps", "1")
 FIT = (*LENGTH, *QUIET)
@@ -41,7 +41,7 @@ def read_last(run: Path) -> dict[str, object]:
 def test_a_stopped_run_ends_in_one_line_and_goes_on(case: str, project: Project, whole: Path) -> None:
     fault, moment, step, code, word, saved = STOPS[case]
     done = strike(project, fault, moment, step, *FIT)
-    run = project.runs()[-1].relative_to(project.folder)
+    run = max(whole.parent.iterdir()).relative_to(project.folder)
     assert done.returncode == code, done.stderr
     assert f" fit: {word}" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
     assert done.stderr.endswith(f"fit --resume {run}\n")
@@ -53,3 +53,14 @@ def test_a_stopped_run_ends_in_one_line_and_goes_on(case: str, project: Project,
     expected, found = read_last(whole), read_last(stopped)
     torch.testing.assert_close(found["state_dict"], expected["state_dict"], rtol=0, atol=0)
     assert (stopped / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+def test_where_one_of_two_processes_is_terminated_both_stop_at_the_same_step(project: Project) -> None:
+    options = (*FIT, *RANKS)
+    whole = project.fit("--name", "ranks", *options)
+    done = strike(project, "SIGTERM", "step", 8, "--name", "ranks", *options, env={"STRUCK_RANK": "1"})
+    assert done.returncode == 143 and " fit: terminated" in done.stderr, done.stderr
+    stopped = max(whole.parent.iterdir())
+    assert read_last(stopped)["global_step"] == 9
+    project.run("fit", "--resume")
+    torch.testing.assert_close(read_last(stopped)["state_dict"], read_last(whole)["state_dict"], rtol=0, atol=0)

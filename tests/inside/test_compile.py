@@ -143,6 +143,35 @@ def test_an_unknown_backend_is_refused(project: Path, data: list[str], capsys: p
     assert "compile.backend must be one of" in capsys.readouterr().err
 
 
+@torch._dynamo.register_backend
+def rounds_for_a_test(graph: Any, inputs: Any) -> Any:
+    return lambda *args: tuple(1.0001 * output for output in graph(*args))
+
+
+class Stopped(BaseException):
+    """Stands for a process that ends there."""
+
+
+def test_a_run_that_goes_on_with_the_small_last_batch_validates_compiled_as_before(
+    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: ImageClassifier, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 2:
+            assert len(batch[0]) < 20
+            raise Stopped
+
+    options = [*data, *SHORT, *PLAIN_PYTHON, "--compile.backend", "rounds_for_a_test"]
+    options += ["--last_checkpoint.every_n_train_steps", "2", "--trainer.log_every_n_steps", "1"]
+    assert main(["fit", *options]) == 0
+    whole = newest_run(finished=True)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(ImageClassifier, "on_train_batch_start", stop)
+        main(["fit", *options])
+    stopped = newest_run(finished=False)
+    assert main(["fit", "--resume"]) == 0
+    assert (stopped / "metrics.csv").read_text("utf-8") == (whole / "metrics.csv").read_text("utf-8")
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_inductor_agrees(project: Path, data: list[str]) -> None:
     assert main(["fit", *data, *SHORT, "-c", "configs/compile.yaml"]) == 0

@@ -1,5 +1,6 @@
 """Layers that int8 spoils are found and taken back to float, one after another, and no more of them than needed."""
 
+import ctypes
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,12 @@ class Chain(nn.Module):
             images = convolution(images).relu()
         logits: Tensor = self.head(images.amax((2, 3)))
         return logits
+
+
+class Stack(ctypes.Structure):
+    """What a thread's signals are handled on, if not on its own."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
 
 class Images(list[tuple[Tensor, Tensor]]):
@@ -129,6 +136,26 @@ def test_openvino_takes_the_layers_of_an_outlier_back_first(block: int, graph: G
     tried = [entry["accepted"] for entry in judge.tried]
     assert tried[:2] == [True, False] and tried[-1] and len(tried) <= NUM_BLOCKS + 1
     assert 'type="FakeQuantize"' in (tmp_path / openvino.FILE).read_text("utf-8")
+
+
+def test_openvino_leaves_the_thread_a_stack_for_signals(graph: Graph, tmp_path: Path) -> None:
+    plant_outlier(graph.network, 1)  # type: ignore[arg-type]
+    options = Options("openvino", quantize=8)
+    openvino.write(graph, tmp_path, options, judge_of(graph, options))
+    stack = Stack()
+    ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
+    memory = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()]
+    assert stack.start is None or any(int(low, 16) <= stack.start < int(high, 16) for low, high in memory)
+
+
+LIMITS = {"accuracy": ((0.97, 1.0), False), "agreement": ((0.99, 0.89), False), "neither": ((0.98, 0.9), True)}
+
+
+@pytest.mark.parametrize("found, accepted", LIMITS.values(), ids=LIMITS)
+def test_each_limit_objects_alone(found: tuple[float, float], accepted: bool, graph: Graph) -> None:
+    accuracy, agreement = found
+    scores = {"accuracy": {"model": 1.0, "exported": accuracy}, "agreement": agreement}
+    assert judge_of(graph, Options(quantize=8)).accepts(scores) == accepted
 
 
 def test_the_last_batch_is_filled_up_where_the_batch_is_fixed(graph: Graph, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The command line: verbs, help without torch, mistakes in one line."""
 
 import logging
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +122,13 @@ def test_repeating_an_overlay_changes_nothing_and_keeps_default_callbacks(
 
 def test_torch_and_torchvision_that_do_not_fit_become_advice() -> None:
     assert "one index" in cli._one_line(RuntimeError("operator torchvision::nms does not exist"))
+
+
+def test_sigterm_is_one_line_and_exit_code_143(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(cli, "_run", lambda *args: os.kill(os.getpid(), signal.SIGTERM))
+    assert cli.main(["test"]) == 143
+    assert capsys.readouterr().err.endswith(" test: terminated\n")
+    assert signal.getsignal(signal.SIGTERM) is before

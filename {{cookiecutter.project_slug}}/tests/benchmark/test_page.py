@@ -5,14 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from {{cookiecutter.package_name}}.benchmark.comparison import Comparison
 from {{cookiecutter.package_name}}.benchmark.confusion import confusion_table
 from {{cookiecutter.package_name}}.benchmark.page import write_page
 from {{cookiecutter.package_name}}.benchmark.picture import draw
-from {{cookiecutter.package_name}}.benchmark.quality import Quality, count
+from {{cookiecutter.package_name}}.benchmark.quality import Quality
 from {{cookiecutter.package_name}}.benchmark.rows import Row, Timing
 from {{cookiecutter.package_name}}.benchmark.variants import Variant
+from {{cookiecutter.package_name}}.tasks import TASKS
 
 HOSTILE = "<script>alert('$1 ${2} \\frac')</script>\"&amp;"
 
@@ -69,9 +71,9 @@ def test_nothing_outside_is_asked_for(page: Reader):
 
 
 def test_several_labels_are_counted_for_each_class():
-    counts, truth = np.zeros((2, 2, 2), int), np.array([[1, 0], [1, 0], [1, 1], [0, 0]])
-    count(counts, truth, np.array([[1, 1], [0, 1], [1, 1], [0, 0]]))
-    found = Reader(confusion_table(Quality(4, 0.6, counts), ["sky", "sea"]))
+    counts, truth = TASKS["multilabel"].confusion(2), torch.tensor([[1, 0], [1, 0], [1, 1], [0, 0]])
+    counts.update(torch.tensor([[1, 1], [0, 1], [1, 1], [0, 0]]), truth)
+    found = Reader(confusion_table(Quality(4, 0.6, counts.compute().numpy()), ["sky", "sea"]))
     assert found.text.endswith("present, foundpresent, missedabsent, claimedabsent, left outsky2101sea1021")
 
 

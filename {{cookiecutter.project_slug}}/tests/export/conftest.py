@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from {{cookiecutter.package_name}}.checkpoints import read_checkpoint
 from {{cookiecutter.package_name}}.classifier import ImageClassifier
@@ -45,6 +45,26 @@ def make_classifier(checkpoint: Path) -> Callable[..., ImageClassifier]:
         return classifier
 
     return make
+
+
+class Branch(nn.Module):
+    """Tracing would follow one branch and forget the other."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.network(images)
+        return logits if logits.mean() > 0 else -logits
+
+
+@pytest.fixture
+def branching(make_classifier: Callable[..., ImageClassifier]) -> Graph:
+    """It can't be exported."""
+    classifier = make_classifier()
+    classifier.network = Branch(classifier.network)
+    return Graph(classifier)
 
 
 @pytest.fixture(scope="session", params=FORMATS)

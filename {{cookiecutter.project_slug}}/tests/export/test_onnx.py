@@ -1,31 +1,19 @@
 """What the ONNX file says of itself; in int8, what is in it, what that costs, and the limit that refuses it."""
 
 import json
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import onnx
 import pytest
 import torch
 from onnxruntime.quantization import quantize_static
-from torch import Tensor, nn
 
 from {{cookiecutter.package_name}}.cli import main
 from {{cookiecutter.package_name}}.export.graph import Graph, Options
 from {{cookiecutter.package_name}}.export.int8 import to_int8
 from {{cookiecutter.package_name}}.export.onnx import FILE, write
 from {{cookiecutter.package_name}}.export.verification import VerificationError
-
-
-class Branch(nn.Module):
-    """Depends on the values in a way that can't be exported."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits = self.network(images)
-        return logits if logits.mean() > 0 else -logits
 
 
 def test_one_file_holds_classes_task_and_preprocessing_but_no_path(make_classifier, tmp_path: Path):
@@ -46,11 +34,9 @@ def test_an_opset_that_is_not_honoured_is_refused(make_classifier, tmp_path: Pat
         write(Graph(make_classifier()), tmp_path, Options(opset=11))
 
 
-def test_what_can_not_be_exported_is_one_sentence_with_the_line(make_classifier, tmp_path: Path, capsys):
-    classifier = make_classifier()
-    classifier.network = Branch(classifier.network)
-    with pytest.raises(VerificationError, match=r"data-dependent expression .*test_onnx\.py:\d+\)$"):
-        write(Graph(classifier), tmp_path, Options())
+def test_what_can_not_be_exported_is_one_sentence_with_the_line(branching, tmp_path: Path, capsys):
+    with pytest.raises(VerificationError, match=r"data-dependent expression .*conftest\.py:\d+\)$"):
+        write(branching, tmp_path, Options())
     assert capsys.readouterr().out == ""
 
 
@@ -99,8 +85,9 @@ def test_several_bundles_from_one_command_and_what_was_left_out(checkpoint: Path
 
 
 MISTAKES = {
-    "a format that is none": (("--format", "onnx,tflite"), "'tflite'"),
-    "bits that are none": (("--quantize", "8,4"), "'4'"),
+    "a format that is none": (("--format", "onnx,tflite"), "'onnx,tflite'"),
+    "all and a format": (("--format", "onnx,all"), "format, if not all, must be of"),
+    "bits that are none": (("--quantize", "8,4"), "'8,4'"),
     "a share that is none": (("--min_agreement", "2"), "min_agreement must be in"),
 }
 
@@ -110,6 +97,15 @@ def test_a_mistake_is_named_before_anything_is_written(options, message, checkpo
     assert export(checkpoint, tmp_path / "bundle", *options) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_missing_is_named(checkpoint: Path, tmp_path: Path, monkeypatch, capsys):
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("{{cookiecutter.package_name}}.export.version", version)
+    assert export(checkpoint, tmp_path / "bundle") == 2
+    assert "format onnx can't be written with quantize 8: it needs onnx" in capsys.readouterr().err
 
 
 def test_without_training_images_there_is_no_int8(checkpoint: Path, tmp_path: Path, capsys):

@@ -23,6 +23,12 @@ def test_a_fault_is_found(kind: str, dtype: int, value: int, message: str):
     assert message in "; ".join(_faults(helper.make_model(graph)))
 
 
+def test_pixels_must_be_cast_first():
+    node = helper.make_node("Conv", ["images", "weight"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", [], []))
+    assert list(_faults(model)) == ["the uint8 input goes into a Conv"]
+
+
 def test_the_command_has_the_shapes_of_the_file(make_classifier, tmp_path):
     graph = Graph(make_classifier())
     write(graph, tmp_path, Options("tensorrt"))

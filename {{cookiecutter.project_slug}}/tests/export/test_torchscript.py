@@ -7,23 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from {{cookiecutter.package_name}}.export.graph import Graph, Options
 from {{cookiecutter.package_name}}.export.torchscript import FILE, load, write
 from {{cookiecutter.package_name}}.export.verification import VerificationError
-
-
-class Branch(nn.Module):
-    """Tracing would follow one branch and forget the other."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits = self.network(images)
-        return logits if logits.mean() > 0 else -logits
 
 
 def test_the_file_holds_classes_and_task_but_no_path_and_nothing_warns(make_classifier, tmp_path: Path):
@@ -41,9 +28,7 @@ def test_the_file_holds_classes_and_task_but_no_path_and_nothing_warns(make_clas
         assert not any(name.endswith("debug_pkl") for name in archive.namelist())
 
 
-def test_a_branch_is_refused(make_classifier, tmp_path: Path):
-    classifier = make_classifier()
-    classifier.network = Branch(classifier.network)
+def test_a_branch_is_refused(branching, tmp_path: Path):
     with pytest.raises(VerificationError, match="data-dependent"):
-        write(Graph(classifier), tmp_path, Options("torchscript"))
+        write(branching, tmp_path, Options("torchscript"))
     assert list(tmp_path.iterdir()) == []

@@ -6,16 +6,17 @@ from typing import Literal
 
 from ..checkpoints import find_checkpoint, load_classifier
 from ..data.datamodule import ImageDataModule
-from ..export.bundle import replacing
+from ..data.loading import available_cpus
+from ..export.bundle import replacing, sha256
 from ..export.graph import Graph
 from ..export.verification import VerificationError
 from ..runs import write_json
 from .comparison import Comparison
-from .machine import available_cpus, describe_machine
+from .machine import describe_machine
 from .measurement import TestSplit, measure
 from .page import write_page
 from .picture import draw
-from .variants import Variant, check_variants, sha256, variants_in, variants_of
+from .variants import Variant, check_variants, variants_in, variants_of
 
 NUMBERS, PICTURE, PAGE = "benchmark.json", "pareto.png", "report.html"
 
@@ -89,7 +90,7 @@ def _test_split(
     """The model in float32 and the images of the test split, or why there are none."""
     origin = variant.model["checkpoint"]
     checkpoint = ckpt_path or variant.folder.resolve().parent / origin["name"]
-    if sha256(checkpoint) != origin["sha256"]:
+    if not checkpoint.is_file() or sha256(checkpoint) != origin["sha256"]:
         if ckpt_path:
             raise ValueError(f"bundle {variant.folder} does not come from checkpoint {ckpt_path}.")
         return f"its checkpoint is not beside it, --ckpt_path says where {origin['name']} is"

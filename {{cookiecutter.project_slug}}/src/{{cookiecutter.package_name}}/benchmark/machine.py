@@ -8,10 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-
-def available_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+from ..data.loading import available_cpus
 
 
 def describe_machine() -> dict[str, Any]:

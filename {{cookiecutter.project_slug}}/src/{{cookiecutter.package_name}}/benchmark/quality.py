@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ..export.graph import Graph, Options
 from ..export.verification import ANSWERS, Batches, VerificationError, reference
+from ..tasks import TASKS
 from .rows import Row
 from .runtime import Runtime
 
@@ -34,11 +36,10 @@ class Quality:
 def score_test_split(rows: Sequence[Row], runtimes: dict[str, Runtime], graph: Graph, batches: Batches) -> Quality:
     """Fill in each row's accuracy and agreement with the model; each image is decoded once."""
     totals, right, agrees = Counter[str](), Counter[str](), Counter[str]()
-    answers, num_classes = ANSWERS[graph.spec.task], len(graph.spec.classes)
-    confusion = np.zeros((num_classes, 2, 2) if graph.spec.task == "multilabel" else (num_classes, num_classes), int)
+    answers, confusion = ANSWERS[graph.spec.task], TASKS[graph.spec.task].confusion(len(graph.spec.classes))
     for images, labels in tqdm(batches, desc="test split", unit="batch", leave=False):
         truth, model = labels.numpy().astype(int), answers(reference(graph, images, Options())["logits"]).astype(int)
-        count(confusion, truth, model)
+        confusion.update(torch.from_numpy(model), torch.from_numpy(truth))
         totals.update(images=len(images), answers=model.size, right=int((model == truth).sum()))
         for row in (row for row in rows if "accuracy" not in row.missing):
             try:
@@ -50,10 +51,4 @@ def score_test_split(rows: Sequence[Row], runtimes: dict[str, Runtime], graph: G
             agrees[row.name] += int((found == model).sum())
     for row in (row for row in rows if "accuracy" not in row.missing):
         row.accuracy, row.agreement = (counts[row.name] / totals["answers"] for counts in (right, agrees))
-    return Quality(totals["images"], totals["right"] / totals["answers"], confusion)
-
-
-def count(confusion: NDArray[np.int64], truth: NDArray[np.int64], answers: NDArray[np.int64]) -> None:
-    """Add to the confusion: classes [N], or with several labels 0 or 1 [N, K]."""
-    places = (truth, answers) if confusion.ndim == 2 else (np.arange(len(confusion)), truth, answers)
-    np.add.at(confusion, places, 1)
+    return Quality(totals["images"], totals["right"] / totals["answers"], confusion.compute().numpy())

@@ -2,18 +2,16 @@
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..export.graph import OUTPUTS, Scores
-from ..export.verification import VerificationError
+from ..export.verification import VerificationError, fresh_process
 from . import worker
 from .variants import Variant
 
@@ -27,9 +25,7 @@ class Runtime:
     def __init__(self, variant: Variant, threads: int) -> None:
         self.variant = variant
         self._told = (variant.model["format"], variant.folder, threads)
-        self._executor = ProcessPoolExecutor(  # Ctrl-C is for this process, which then ends the other one
-            1, mp_context=get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-        )
+        self._executor = fresh_process()
         with _environment(dict.fromkeys(NUM_THREADS, str(threads))):
             self.ready: Future[dict[str, str]] = self._executor.submit(worker.prepare, *self._told)
 

@@ -1,6 +1,5 @@
 """Which bundles are compared: all of them whole, and made of one checkpoint."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..export.bundle import MODEL
+from ..export.bundle import MODEL, sha256
 
 NEEDED = {"checkpoint", "classes", "files", "format", "input", "precision", "remark", "task"}
 NO_MODEL = ("README.md", "labels.txt", "golden/")
@@ -42,14 +41,6 @@ class Variant:
         """Size of the files that hold the model."""
         files = [self.folder / name for name in self.model["files"] if not name.startswith(NO_MODEL)]
         return sum(file.stat().st_size for file in files) / 1e6
-
-
-def sha256(file: Path) -> str:
-    """Of the file's content; empty if there is no such file."""
-    if not file.is_file():
-        return ""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def variants_of(checkpoint: Path) -> list[Variant]:
@@ -87,5 +78,6 @@ def check_variants(variants: list[Variant]) -> None:
         if variant.model["checkpoint"]["sha256"] != first.model["checkpoint"]["sha256"]:
             raise ValueError(f"bundle {variant.folder} comes from another checkpoint than {first.folder}.")
         for name, digest in variant.model["files"].items():
-            if sha256(variant.folder / name) != digest:
+            file = variant.folder / name
+            if not file.is_file() or sha256(file) != digest:
                 raise ValueError(f"bundle {variant.folder}: {name} is not the file that was exported.")

@@ -121,7 +121,8 @@ class Compile(Callback):
         self._choose(_is_whole(batch, trainer.val_dataloaders))
 
     def _choose(self, whole: bool) -> None:
-        self._set_stance("force_eager" if self._waits else "default" if whole else "eager_on_recompile")
+        waits = self._waits and not self.result["compiled"]  # a resumed run may validate before that batch
+        self._set_stance("force_eager" if waits else "default" if whole else "eager_on_recompile")
 
     def _check(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         assert isinstance(pl_module, ImageClassifier)

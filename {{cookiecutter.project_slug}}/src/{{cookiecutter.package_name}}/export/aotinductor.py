@@ -15,7 +15,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from .graph import INPUT, Graph, Options, Scores
 from .judge import Judge
-from .program import capture, example_of, metadata, quiet, rewrite, scored
+from .program import capture, quiet, rewrite, scored
 from .verification import VerificationError, reason
 
 PACKAGES: tuple[str, ...] = ()
@@ -40,11 +40,11 @@ def remark() -> str:
 
 def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = None) -> None:
     """Write one package with compiled code and weights, which also holds classes, task and preprocessing."""
-    program = capture(graph, example_of(graph, options), options, most=MAX_BATCH)
+    program = capture(graph, graph.example(options), options, most=MAX_BATCH)
     _, *size = graph.shapes(options.axis)[INPUT]
     batches = [1, MAX_BATCH] if options.batch == "dynamic" else [options.batch, options.batch]
     settings = {
-        "aot_inductor.metadata": metadata(graph) | {INPUT_KEY: json.dumps({"batches": batches, "size": size})},
+        "aot_inductor.metadata": graph.metadata() | {INPUT_KEY: json.dumps({"batches": batches, "size": size})},
         "aot_inductor.enable_line_tables": False,  # debug information, which names source files
         "cpp.dynamic_threads": True,  # else as many as there are here and now
     }

@@ -79,7 +79,8 @@ def replacing(output: Path, *, force: bool, mark: str = MODEL) -> Iterator[Path]
                 old.rename(output)
 
 
-def _sha256(file: Path) -> str:
+def sha256(file: Path) -> str:
+    """Of the file's content."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -111,7 +112,7 @@ def describe(graph: Graph, options: Options, checkpoint: Path) -> dict[str, Any]
         "preprocessing": {"inside_the_model": "(pixel / 255 - mean) / std", **graph.preprocessing()},
         "outputs": {"logits": "the network's raw scores", "probabilities": MEANINGS[spec.task]},
         "versions": _versions((*kind.PACKAGES, *kind.PRECISIONS[options.quantize])),
-        "checkpoint": {"name": checkpoint.name, "sha256": _sha256(checkpoint)},
+        "checkpoint": {"name": checkpoint.name, "sha256": sha256(checkpoint)},
     }
 
 
@@ -135,7 +136,7 @@ def seal(folder: Path, model: dict[str, Any]) -> None:
     """Write the model card, and model.json with the hashes of all other files."""
     (folder / "README.md").write_text(CARD.format(**model, test_split=summary(model)), "utf-8")
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    hashes = {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
+    hashes = {file.relative_to(folder).as_posix(): sha256(file) for file in files}
     text = json.dumps({**model, "files": hashes}, ensure_ascii=False, indent=2, allow_nan=False)
     (folder / MODEL).write_text(text + "\n", "utf-8")
 

@@ -52,11 +52,11 @@ def export(
         force: replace existing bundles, once the new ones are verified.
         num_workers: processes that decode the test images.
     """
-    wanted = _variants(format, quantize)
-    limits = Options(wanted[0][0], opset, batch, atol, rtol, wanted[0][1], max_accuracy_drop, min_agreement)
+    limits = Options("", opset, batch, atol, rtol, 32, max_accuracy_drop, min_agreement)
     _check(limits)
+    wanted = [replace(limits, format=name, quantize=bits) for name, bits in _variants(format, quantize)]
     checkpoint = find_checkpoint(ckpt_path)
-    places = _places([replace(limits, format=name, quantize=bits) for name, bits in wanted], checkpoint, output)
+    places = _places(wanted, checkpoint, output)
     for place in places.values():
         check_replaceable(place, force=force)
     graph = Graph(load_classifier(checkpoint))
@@ -77,14 +77,14 @@ def _check(options: Options) -> None:
 def _listed(name: str, given: str, allowed: Sequence[str]) -> list[str]:
     values = list(dict.fromkeys(part.strip() for part in given.split(",")))
     if wrong := [value for value in values if value not in allowed]:
-        raise ValueError(f"{name} must be of {', '.join(allowed)}, with commas between several, got {wrong[0]!r}.")
+        raise ValueError(f"{name} must be of {', '.join(allowed)}, with commas between several, got {given!r}.")
     return values
 
 
 def _variants(format: str, quantize: str) -> list[tuple[str, int]]:
     """Format and bits of each bundle; `all` says what it leaves out, what was asked for by name must be possible."""
     bits = [int(value) for value in _listed("quantize", quantize, [*map(str, PRECISIONS)])]
-    names = FORMATS if format == "all" else _listed("format", format, [*FORMATS, "all"])
+    names = FORMATS if format == "all" else _listed("format, if not all,", format, FORMATS)
     found = []
     for name, number in product(names, bits):
         opt_in = "it is written where it is asked for by name" if getattr(open_format(name), "OPT_IN", False) else None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .graph import Graph, Options, Scores
 from .judge import Judge
-from .program import capture, example_of, metadata, quiet, scored
+from .program import capture, quiet, scored
 from .verification import VerificationError, reason
 
 PACKAGES = ("executorch",)
@@ -31,7 +31,7 @@ def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = No
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
     # With a smaller example the largest batch would silently become 15.
-    example = example_of(graph, options, dynamic=MAX_BATCH)
+    example = graph.example(options, dynamic=MAX_BATCH)
     program = capture(graph, example, options, most=MAX_BATCH, strict=True)
     if options.quantize == 8:
         assert judge is not None
@@ -39,7 +39,7 @@ def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = No
     try:
         with quiet():
             edge = to_edge_transform_and_lower(
-                program, partitioner=[XnnpackPartitioner()], constant_methods=metadata(graph)
+                program, partitioner=[XnnpackPartitioner()], constant_methods=graph.metadata()
             )
             content = edge.to_executorch().buffer
     except Exception as error:  # it raises nothing narrower

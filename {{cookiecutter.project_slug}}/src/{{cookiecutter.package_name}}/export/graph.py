@@ -1,6 +1,7 @@
 """What is exported, whatever the format: pixels to scores."""
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -74,8 +75,21 @@ class Graph(nn.Module):
         decoding, output = self.spec.decoding, [batch, len(self.spec.classes)]
         return {INPUT: [batch, decoding.channels, *decoding.image_size]} | dict.fromkeys(OUTPUTS, output)
 
+    def example(self, options: Options, *, dynamic: int = 2) -> Tensor:
+        """A batch of black images, of that size where any will do: real ones would be stored in the file."""
+        batch = dynamic if options.batch == "dynamic" else options.batch  # 1 could be taken for a constant
+        return torch.zeros(self.shapes(batch)[INPUT], dtype=torch.uint8)
+
     def preprocessing(self) -> dict[str, list[float]]:
         return {name: buffer.flatten().tolist() for name, buffer in self.normalize.named_buffers()}
+
+    def metadata(self) -> dict[str, str]:
+        """What a file says of itself."""
+        return {
+            "classes": json.dumps(self.spec.classes, ensure_ascii=False),
+            "task": self.spec.task,
+            "preprocessing": json.dumps(self.preprocessing()),
+        }
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.network(self.normalize(images).to(self._dtype)).float()

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,18 +23,15 @@ FILE = "model.onnx"
 
 
 def _translate(graph: Graph, options: Options) -> torch.onnx.ONNXProgram:
-    dynamic = options.batch == "dynamic"
-    # A batch of 1 could be taken for a constant, and a slice of real images could end up in the file.
-    example = torch.zeros(graph.shapes(2 if dynamic else options.batch)[INPUT], dtype=torch.uint8)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # whole graphs, where it fails
             program = torch.onnx.export(
                 graph,
-                (example,),
+                (graph.example(options),),
                 input_names=[INPUT],
                 output_names=OUTPUTS,
                 opset_version=options.opset,
-                dynamic_shapes=({0: "batch"},) if dynamic else None,
+                dynamic_shapes=({0: "batch"},) if options.batch == "dynamic" else None,
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
@@ -66,11 +62,7 @@ def write_float(graph: Graph, file: Path, options: Options) -> None:
     """Write the graph as it is, in one file."""
     program = _translate(graph, options)
     ClearMetadataAndDocStringPass()(program.model)  # each node names source files of this machine
-    program.model.metadata_props.update(
-        classes=json.dumps(graph.spec.classes, ensure_ascii=False),
-        task=graph.spec.task,
-        preprocessing=json.dumps(graph.preprocessing()),
-    )
+    program.model.metadata_props.update(graph.metadata())
     program.save(file)
     expected = {"opset": options.opset, "dtype": "uint8", "shapes": graph.shapes(options.axis)}
     if (header := _header(file)) != expected:

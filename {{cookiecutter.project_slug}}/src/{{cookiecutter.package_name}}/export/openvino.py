@@ -4,16 +4,18 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .graph import INPUT, OUTPUTS, Graph, Options, Scores
 from .judge import Judge
-from .program import metadata, quiet
+from .program import quiet
 from .verification import VerificationError
 
 PACKAGES = ("openvino", "onnx", "onnxruntime", "onnxscript")
@@ -31,17 +33,23 @@ def _openvino() -> ModuleType:
     return openvino
 
 
+@cache
+def _core() -> Any:
+    """One for good: the thread where another was deleted may have no stack left for signals, and die of the next one."""
+    return _openvino().Core()
+
+
 def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = None) -> None:
     """Write two files that also hold classes, task, preprocessing and the precision to compute in."""
     from . import onnx  # not needed to load them
 
     with tempfile.TemporaryDirectory() as aside:
         onnx.write_float(graph, Path(aside, onnx.FILE), options)
-        model = _openvino().Core().read_model(Path(aside, onnx.FILE))
+        model = _core().read_model(Path(aside, onnx.FILE))
         if options.quantize == 8:
             assert judge is not None
             model = _quantized(graph, model, judge, options)
-        for key, value in {**metadata(graph), **EXACT}.items():
+        for key, value in {**graph.metadata(), **EXACT}.items():
             model.set_rt_info(value, ["model_info", key])
         _openvino().save_model(model, folder / FILE, compress_to_fp16=options.quantize == 16)
 
@@ -62,15 +70,17 @@ def _quantized(graph: Graph, model: Any, judge: Judge, options: Options) -> Any:
         return found["accuracy"]["exported"], nearness
 
     logging.getLogger("nncf").setLevel(logging.ERROR)
-    found = nncf.quantize_with_accuracy_control(
-        model,
-        nncf.Dataset(batches, lambda item: {INPUT: item[0]}),
-        nncf.Dataset([*batches, batches[0]]),  # one more than layers are ranked by, which tells the two calls apart
-        score,
-        max_drop=options.max_accuracy_drop,
-        drop_type=nncf.DropType.ABSOLUTE,
-        advanced_accuracy_restorer_parameters=nncf.AdvancedAccuracyRestorerParameters(ranking_subset_size=len(batches)),
-    )
+    restorer = nncf.AdvancedAccuracyRestorerParameters(ranking_subset_size=len(batches))
+    with patch.multiple(_openvino(), Core=_core, compile_model=_core().compile_model):  # each would make a core
+        found = nncf.quantize_with_accuracy_control(
+            model,
+            nncf.Dataset(batches, lambda item: {INPUT: item[0]}),
+            nncf.Dataset([*batches, batches[0]]),  # one more than layers are ranked by, which tells the calls apart
+            score,
+            max_drop=options.max_accuracy_drop,
+            drop_type=nncf.DropType.ABSOLUTE,
+            advanced_accuracy_restorer_parameters=restorer,
+        )
     if not any(node.get_type_name() == "FakeQuantize" for node in found.get_ops()):
         raise VerificationError("int8 for OpenVINO came out without a quantized layer: none could keep the accuracy.")
     return found
@@ -87,4 +97,4 @@ def _run(compiled: Any) -> Callable[[Any], Scores]:
 def load(folder: Path, threads: int | None = None) -> Callable[[NDArray[np.uint8]], Scores]:
     """What turns images uint8 [N, C, H, W] into scores."""
     settings = EXACT | ({"INFERENCE_NUM_THREADS": threads} if threads else {})
-    return _run(_openvino().Core().compile_model(folder / FILE, "CPU", settings))
+    return _run(_core().compile_model(folder / FILE, "CPU", settings))

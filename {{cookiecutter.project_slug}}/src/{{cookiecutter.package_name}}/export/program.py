@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import logging
 import warnings
 import zipfile
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
-from .graph import INPUT, OUTPUTS, Graph, Options, Scores
+from .graph import OUTPUTS, Options, Scores
 from .verification import VerificationError, reason
 
 
@@ -29,12 +28,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def example_of(graph: Graph, options: Options, *, dynamic: int = 2) -> Tensor:
-    """A batch of black images, of that size where any will do: real ones would be stored in the file."""
-    batch = dynamic if options.batch == "dynamic" else options.batch  # 1 could be taken for a constant
-    return torch.zeros(graph.shapes(batch)[INPUT], dtype=torch.uint8)
 
 
 def capture(
@@ -51,15 +44,6 @@ def capture(
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)
     return program
-
-
-def metadata(graph: Graph) -> dict[str, str]:
-    """What a file says of itself."""
-    return {
-        "classes": json.dumps(graph.spec.classes, ensure_ascii=False),
-        "task": graph.spec.task,
-        "preprocessing": json.dumps(graph.preprocessing()),
-    }
 
 
 def scored(run: Callable[[Tensor], Sequence[Tensor]]) -> Callable[[NDArray[np.uint8]], Scores]:

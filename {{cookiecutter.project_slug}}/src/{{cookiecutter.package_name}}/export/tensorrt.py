@@ -14,10 +14,10 @@ from onnx.numpy_helper import to_array
 from .graph import INPUT, OUTPUTS, Graph, Options, Scores
 from .int8 import PAIR, TENSORRT, to_accepted_int8
 from .judge import Judge
-from .onnx import FILE, PACKAGES, run_file, write_float
+from .onnx import FILE, run_file, write_float
 from .verification import VerificationError
 
-__all__ = ["PACKAGES", "PRECISIONS", "load", "write"]
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 PRECISIONS: dict[int, tuple[str, ...]] = {32: (), 16: (), 8: ()}
 ENGINE, SCRIPT = "model.plan", "trtexec.sh"
 BATCHES = (1, 8, 64)  # the least, the one to be fastest with, the most
@@ -55,11 +55,9 @@ def unmeasurable(folder: Path) -> str | None:
 
 def remark() -> str:
     """What was not done."""
-    return (
-        ""
-        if has_engine()
-        else f"No engine: tensorrt or a GPU was missing, {SCRIPT} builds it; checks ran the ONNX file."
-    )
+    if has_engine():
+        return ""
+    return f"No engine: tensorrt or a GPU was missing, {SCRIPT} builds it; checks ran the ONNX file."
 
 
 def _script(shapes: dict[str, tuple[int, ...]]) -> str:

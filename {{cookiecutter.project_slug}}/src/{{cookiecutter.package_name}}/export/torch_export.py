@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .graph import Graph, Options, Scores
 from .judge import Judge
-from .program import capture, example_of, metadata, quiet, scored
+from .program import capture, quiet, scored
 
 PACKAGES: tuple[str, ...] = ()
 PRECISIONS: dict[int, tuple[str, ...]] = {32: (), 16: ()}
@@ -19,9 +19,9 @@ FILE = "model.pt2"
 def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = None) -> None:
     """Write one file that also holds classes, task and preprocessing."""
     network = graph.half_network() if options.quantize == 16 else graph
-    program = capture(network, example_of(graph, options), options)
+    program = capture(network, graph.example(options), options)
     with quiet():
-        torch.export.save(program, folder / FILE, extra_files=metadata(graph))
+        torch.export.save(program, folder / FILE, extra_files=graph.metadata())
 
 
 def load(folder: Path, threads: int | None = None) -> Callable[[NDArray[np.uint8]], Scores]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .graph import Graph, Options, Scores
 from .judge import Judge
-from .program import capture, example_of, metadata, quiet, rewrite, scored
+from .program import capture, quiet, rewrite, scored
 
 PACKAGES: tuple[str, ...] = ()
 PRECISIONS: dict[int, tuple[str, ...]] = {32: ()}
@@ -19,11 +19,11 @@ FILE = "model.pt"
 
 def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = None) -> None:
     """Write one file that also holds classes, task and preprocessing."""
-    example = example_of(graph, options)
+    example = graph.example(options)
     capture(graph, example, options)  # refuses branches on values, which tracing would follow once and then forget
     with quiet():
         traced = torch.jit.freeze(torch.jit.trace(graph, (example,), check_trace=False))
-        torch.jit.save(traced, folder / FILE, _extra_files=metadata(graph))
+        torch.jit.save(traced, folder / FILE, _extra_files=graph.metadata())
     rewrite(folder / FILE, lambda name, content: None if name.endswith(".debug_pkl") else content)
 
 

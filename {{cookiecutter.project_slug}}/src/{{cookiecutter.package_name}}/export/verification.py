@@ -153,6 +153,12 @@ def _scores(name: str, folder: Path, images: NDArray[np.uint8]) -> Scores:
     return _loaded(name, folder)(images)
 
 
+def fresh_process() -> ProcessPoolExecutor:
+    """One that inherits nothing; Ctrl-C is for this one, which then ends the other."""
+    context, ignore = get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    return ProcessPoolExecutor(1, mp_context=context, initializer=signal.signal, initargs=ignore)
+
+
 @contextlib.contextmanager
 def load_afresh(folder: Path, options: Options) -> Iterator[Run]:
     """The format's `load` in a process of its own, which is told the format's name and the bundle's folder alone."""
@@ -163,7 +169,5 @@ def load_afresh(folder: Path, options: Options) -> Iterator[Run]:
             raise VerificationError(f"the {options.format} file does not run: {error}") from error
         return future.result()
 
-    with ProcessPoolExecutor(  # Ctrl-C is for this process, which then ends the other one
-        1, mp_context=get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    ) as executor:
+    with fresh_process() as executor:
         yield partial(options.in_batch, ask)
