@@ -1,7 +1,9 @@
 """What `fit` writes into checkpoints/: best.ckpt to use and last.ckpt to go on from."""
 
+import io
 import math
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +14,10 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from .checkpoints import read_checkpoint
+from .cli import Terminated
 
 CONFIG = "config.yaml"
+NEXT = "next.ckpt"  # becomes last.ckpt
 
 
 class BestCheckpoint(ModelCheckpoint):
@@ -61,10 +65,12 @@ class BestCheckpoint(ModelCheckpoint):
 
 
 class LastCheckpoint(Checkpoint):
-    """Keeps last.ckpt, from which `fit --resume` goes on: written after each epoch, and in between.
+    """Keeps last.ckpt, from which `fit --resume` goes on: written after each epoch, in between, and before a stop.
+
+    SIGINT (Ctrl-C) and SIGTERM wait for the step, or for the validation that is next; a second one does not.
 
     Args:
-        every_n_minutes: minutes between two checkpoints in an epoch, looked at every trainer.log_every_n_steps batches.
+        every_n_minutes: minutes between two checkpoints in an epoch.
         every_n_train_steps: optimizer steps between two checkpoints in an epoch; 0 for none.
     """
 
@@ -75,11 +81,20 @@ class LastCheckpoint(Checkpoint):
             raise ValueError(f"every_n_train_steps must be at least 0, got {every_n_train_steps}.")
         self.every_n_minutes = every_n_minutes
         self.every_n_train_steps = every_n_train_steps
+        self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = time.monotonic()
         self._step = trainer.global_step
-        self._due = False
+        self._due = self._written = self._stops = False
+        self._signal: int | None = None
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self._handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._signal = number
+        signal.signal(number, self._handlers[number])
+        os.write(2, b"\nstops after this step, or after the validation that is next; a second signal stops at once\n")
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -93,19 +108,44 @@ class LastCheckpoint(Checkpoint):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._save(trainer)
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._publish(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._publish(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stops = self._signal is not None
+        self._publish(trainer)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
     def _is_due(self, trainer: Trainer, batch_idx: int) -> bool:
         if self.every_n_train_steps and trainer.global_step % self.every_n_train_steps == 0:
             return True
-        if (batch_idx + 1) % trainer.log_every_n_steps:  # type: ignore[attr-defined]
-            return False
+        if trainer.world_size > 1 and (batch_idx + 1) % trainer.log_every_n_steps:  # type: ignore[attr-defined]
+            return False  # processes agree that seldom
         late = time.monotonic() - self._saved_at >= 60 * self.every_n_minutes
-        return trainer.strategy.broadcast(late)  # one clock decides for all processes
+        return trainer.strategy.reduce_boolean_decision(late or self._signal is not None, all=False)
 
     def _save(self, trainer: Trainer) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        trainer.save_checkpoint(Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt", weights_only=False)
-        self._saved_at, self._due = time.monotonic(), False
+        self._stops = trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False)
+        trainer.save_checkpoint(_last(trainer).with_name(NEXT), weights_only=False)
+        self._saved_at, self._due, self._written = time.monotonic(), False, True
+
+    def _publish(self, trainer: Trainer) -> None:
+        """Only now have the loggers got all that belongs to the steps before: a resume does not log it again."""
+        if self._written and trainer.is_global_zero:
+            _last(trainer).with_name(NEXT).replace(_last(trainer))
+        self._written = False
+        if self._stops:
+            raise KeyboardInterrupt if self._signal == signal.SIGINT else Terminated
+
+
+def _last(trainer: Trainer) -> Path:
+    return Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
 
 
 def _validates_next(trainer: Trainer, batch_idx: int) -> bool:
@@ -162,5 +202,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the file, then renames it: Lightning 2.6 moves it from the temporary folder, maybe another disk."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        super().save_checkpoint(checkpoint, f"{path}.part", storage_options)
-        os.replace(f"{path}.part", path)  # noqa: PTH105
+        content = io.BytesIO()  # torch.save to a file that can't grow has no OSError to tell
+        torch.save(checkpoint, content)
+        aside = Path(f"{path}.part")
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with aside.open("wb") as file:
+                file.write(content.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())  # or after a power cut the new name may stand for an empty file
+            aside.replace(path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise

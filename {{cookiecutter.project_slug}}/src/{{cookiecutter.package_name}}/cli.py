@@ -1,6 +1,8 @@
 """The command line: a table of verbs that answers --help and --version without importing torch."""
 
 import logging
+import os
+import signal
 import sys
 import warnings
 from argparse import ArgumentError
@@ -10,7 +12,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NoReturn
 
 from . import __version__
 
@@ -51,6 +53,14 @@ VERBS = {
         flags={"force": "replace an existing report"},
     ),
 }
+
+
+class Terminated(KeyboardInterrupt):
+    """What Ctrl-C does, by SIGTERM."""
+
+
+STOPS = {KeyboardInterrupt: (130, "interrupted"), Terminated: (143, "terminated")}
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # torch 2.14 reads the first that is set
 PAIR_ADVICE = (
     "torch and torchvision do not fit each other: install both from one index, at the versions in pyproject.toml "
     "(README, section Install)."
@@ -84,6 +94,8 @@ def _quieten() -> None:
 
 def _run(name: str, args: list[str]) -> None:
     _quieten()
+    if not any(name in os.environ for name in ALLOCATOR):
+        os.environ[ALLOCATOR[0]] = "expandable_segments:True"  # less memory is lost between blocks
     verb = VERBS[name]
     command: Callable[..., None] = getattr(import_module(f".{verb.module}", __package__), verb.function)
     from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -124,8 +136,13 @@ def _one_line(error: BaseException) -> str:
     return PAIR_ADVICE if "operator torchvision::" in text else text or type(error).__name__
 
 
+def _terminate(number: int, frame: Any) -> NoReturn:
+    raise Terminated
+
+
 def _guarded(program: str, verb: str, args: list[str]) -> int:
     """Exit code of a verb: a mistake in what was asked is one line and 2, a failed check one line and 1."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         _run(verb, args)
     except (ArgumentError, ValueError, OSError, ImportError) as error:
@@ -133,15 +150,18 @@ def _guarded(program: str, verb: str, args: list[str]) -> int:
     except (ArithmeticError, RuntimeError) as error:
         code, reason = 1, _one_line(error)
     except KeyboardInterrupt as error:
-        code, reason = 130, f"interrupted {_one_line(error)}".removesuffix(" KeyboardInterrupt")
+        code, reason = STOPS[type(error)]
+        reason = ", ".join(filter(None, (reason, str(error))))
     else:
         return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(f"{program} {verb}: {reason}", file=sys.stderr)
     return code
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; the exit code is 0, 1 (a check failed), 2 (a mistake in what was asked) or 130 (Ctrl-C)."""
+    """Run one verb; the exit code is 0, 1 (a check failed), 2 (a mistake in what was asked), 130 or 143 (STOPS)."""
     args = list(sys.argv[1:] if argv is None else argv)
     program = program_name()
     debug = "--debug" in args

@@ -68,13 +68,20 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
     os.environ[RUN_FOLDER] = str(run)
     try:
         cli.trainer.fit(cli.model, cli.datamodule, ckpt_path=checkpoint_path, weights_only=True)
-    except SystemExit as stop:  # how Lightning ends on Ctrl-C
+    except SystemExit as stop:  # how Lightning ends on KeyboardInterrupt
         if isinstance(stop.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"go on with: {program_name()} fit --resume {run}") from None
+            raise type(stop.__context__)(_what_next(run)) from None
         raise
+    except OSError as error:
+        raise OSError(f"{error}; {_what_next(run)}") from error
     finally:
         del os.environ[RUN_FOLDER]
     _finish(cli.trainer, run)
+
+
+def _what_next(run: Path) -> str:
+    saved = (run / "checkpoints" / "last.ckpt").is_file()
+    return f"go on with: {program_name()} fit --resume {run}" if saved else f"{run} has no checkpoint yet, start anew."
 
 
 @rank_zero_only

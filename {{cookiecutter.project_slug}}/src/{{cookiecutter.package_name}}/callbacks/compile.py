@@ -55,12 +55,23 @@ class Compile(Callback):
     ) -> None:
         self.options: dict[str, Any] = {"mode": mode, "dynamic": dynamic, "backend": backend}
         self.on_failure = on_failure
-        self.changes: list[Change] = []
         self.result: dict[str, Any] = self.options | {"compiled": False, "reason": "no whole batch came"}
         self._undo = ExitStack()
         self._since = 0
         self._waits = False  # for the first whole batch
         self._stance: Stance = "default"
+
+    @property
+    def changes(self) -> list[Change]:
+        times = self.result.get("eager_ms"), self.result.get("compiled_ms")
+        return [Change("forward and backward", *times, "ms")] if any(times) else []
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.result
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self._waits:  # or it does not work here
+            self.result = state_dict
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         backend, known = self.options["backend"], _dynamo.list_backends(exclude_tags=())
@@ -86,7 +97,7 @@ class Compile(Callback):
         if self.on_failure == "error":
             raise RuntimeError(f"{said} (compile.on_failure eager trains without it)") from error
         rank_zero_warn(f"training goes on without compiling, {said}")
-        self.result["reason"] = reason
+        self.result = self.options | {"compiled": False, "reason": reason}
 
     def _set_stance(self, stance: Stance) -> None:
         if stance != self._stance:
@@ -146,7 +157,6 @@ class Compile(Callback):
 
     def _measure(self, step: Callable[[], Named], warm_up_seconds: float) -> None:
         times = milliseconds({"eager": partial(_eagerly, step), "compiled": step}, rounds=10, warm_up=1)
-        self.changes = [Change("forward and backward", times["eager"], times["compiled"], "ms")]
         self.result |= {
             "compiled": True,
             "reason": None,
@@ -158,7 +168,7 @@ class Compile(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore()
-        if self.result["compiled"]:
+        if self.result["compiled"] and not self._waits:
             metrics = [entry for entry in get_compilation_metrics() if (entry.start_time_us or 0) >= self._since]
             self.result |= _graphs(metrics) | self._paid_off(metrics)
             if self.result["graph_breaks"] or self.result["recompiles"]:
