@@ -1,5 +1,6 @@
 """Two nodes on one machine: network namespaces with a cable between them, in a user namespace that needs no root."""
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 INTERFACE = "cable"
+TOOLS = ("ip", "nsenter", "unshare")
 OWN_USERS = ("unshare", "--user", "--map-root-user")
 
 
@@ -31,15 +33,6 @@ class Node:
     def configure(self, *command: str) -> None:
         """Change this network."""
         subprocess.run((*self.network, "ip", *command), check=True)
-
-
-def why_no_nodes() -> str:
-    """Why this machine has no such nodes, or nothing."""
-    try:
-        done = subprocess.run((*OWN_USERS, "--net", "ip", "link"), capture_output=True, text=True)
-    except FileNotFoundError:
-        return "no unshare"
-    return "" if done.returncode == 0 else "no network namespaces"
 
 
 @contextmanager
@@ -69,3 +62,14 @@ def kill_node(process: subprocess.Popen[str]) -> None:
     """What a power cut does to all that was started on the node; its network closes their connections."""
     process.kill()
     assert process.wait() == -signal.SIGKILL
+
+
+def why_no_nodes() -> str:
+    """Why this machine has no such nodes, or nothing."""
+    if not all(map(shutil.which, TOOLS)):
+        return f"no {', '.join(TOOLS)}"
+    try:
+        with two_nodes():
+            return ""
+    except (AssertionError, subprocess.CalledProcessError):
+        return "no network namespaces"

@@ -92,10 +92,10 @@ class Project:
         (run,) = set(self.runs()) - before
         return run
 
-    def wait_for_step(self, step: int, process: subprocess.Popen[str]) -> None:
+    def wait_for_step(self, step: int, process: subprocess.Popen[str] | None = None) -> None:
         """Until the logs of unfinished runs have the step, or the process has ended."""
         deadline = time.monotonic() + SECONDS
-        while process.poll() is None and time.monotonic() < deadline and self.last_step() < step:
+        while not (process and process.poll() is not None) and time.monotonic() < deadline and self.last_step() < step:
             time.sleep(0.01)
 
     def last_step(self) -> int:

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -40,7 +41,8 @@ NodeName=localhost NodeAddr=127.0.0.1 CPUs=16 RealMemory=64000 Gres=gpu:2
 PartitionName=main Nodes=ALL Default=YES
 """
 GRES = "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n"
-SECONDS = 120.0
+SECONDS = 300.0
+Environment = dict[str, str]
 
 
 def is_installed() -> bool:
@@ -80,18 +82,29 @@ def _daemon(log: Path, *command: str) -> Iterator[None]:
         process.wait(timeout=SECONDS)
 
 
-def wait_for(what: str, command: list[str], env: dict[str, str], *, seconds: float = SECONDS) -> None:
-    """Ask until the answer has these words."""
-    deadline = time.monotonic() + seconds
-    answer = ""
-    while what not in answer:
-        assert time.monotonic() < deadline, f"{command} never said {what!r}, but {answer}"
+def command(env: Environment, *args: str, cwd: Path | None = None) -> str:
+    """What one of SLURM's commands prints."""
+    done = subprocess.run(args, env=os.environ | env, cwd=cwd, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def wait_for(pattern: str, env: Environment, *args: str) -> re.Match[str]:
+    """Ask until the answer has this pattern."""
+    deadline = time.monotonic() + SECONDS
+    while not (found := re.search(pattern, answer := command(env, *args))):
+        assert time.monotonic() < deadline, f"{args} never said {pattern!r}, but {answer}"
         time.sleep(0.2)
-        answer = subprocess.run(command, env=os.environ | env, capture_output=True, text=True).stdout
+    return found
+
+
+def exit_code(env: Environment, job: str) -> int:
+    """What a job ends with."""
+    ended = wait_for(r"JobState=(?:COMPLETED|FAILED) (?:.|\n)*ExitCode=(\d+):", env, "scontrol", "show", "job", job)
+    return int(ended[1])
 
 
 @contextmanager
-def slurm(folder: Path) -> Iterator[dict[str, str]]:
+def slurm(folder: Path) -> Iterator[Environment]:
     """A cluster that is ready for jobs; gives the environment in which its commands find it."""
     _write_settings(folder)
     env = {"SLURM_CONF": f"{folder}/slurm.conf"}
@@ -103,5 +116,5 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
         _daemon(folder / "slurmctld.log", "slurmctld", "-D", "-f", conf),
         _daemon(folder / "slurmd.log", "slurmd", "-D", "-N", "localhost", "-f", conf),
     ):
-        wait_for("idle", ["sinfo", "--noheader", "--format=%T"], env)
+        wait_for("idle", env, "sinfo", "--noheader", "--format=%T")
         yield env

@@ -1,14 +1,12 @@
 """A real SLURM stops a job, queues it again, and its run ends as if nothing had happened."""
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
 from projects import Project, bake_project
-from slurm import is_installed, slurm, wait_for
+from slurm import Environment, command, exit_code, is_installed, slurm
 from test_project_resume import read_last
 from test_project_wandb import identity, offline_ids
 
@@ -17,7 +15,6 @@ SCRIPT = "scripts/train.sbatch"
 TWO_TASKS = ("--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1")
 TWO_RANKS = ("-c", "configs/ddp.yaml", "--trainer.devices", "2", "--trainer.accelerator", "cpu")
 LENGTH = ("--trainer.max_epochs", "8", "--trainer.limit_train_batches", "11", "--trainer.log_every_n_steps", "1")
-SECONDS = 300.0
 PROGRAM = f'#!/bin/sh\nexec {sys.executable} -m smoke "$@"\n'
 NOTE = """#!/bin/sh
 echo "$@" >> calls
@@ -26,7 +23,7 @@ echo "$@" >> calls
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     with slurm(tmp_path_factory.mktemp("slurm")) as env:
         yield env
 
@@ -44,12 +41,10 @@ def install(project: Project, program: str) -> None:
     path.chmod(0o755)
 
 
-def submit(project: Project, cluster: dict[str, str], *args: str) -> "subprocess.Popen[str]":
-    """Submit a job; the process ends with it, by its exit code."""
+def submit(project: Project, cluster: Environment, *args: str) -> str:
+    """Submit a job; returns its job."""
     given = {"PYTHONPATH": str(project.folder / "src"), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
-    command = ["sbatch", "--parsable", "--wait", *args]
-    env = os.environ | cluster | given
-    return subprocess.Popen(command, cwd=project.folder, env=env, stdout=subprocess.PIPE, text=True)
+    return command(cluster | given, "sbatch", "--parsable", *args, cwd=project.folder)
 
 
 def output_of(project: Project, job: str) -> str:
@@ -57,50 +52,43 @@ def output_of(project: Project, job: str) -> str:
 
 
 @needs_slurm
-def test_a_job_that_is_stopped_and_queued_again_equals_one_that_was_not(
-    project: Project, cluster: dict[str, str]
-) -> None:
+def test_a_job_that_is_stopped_and_queued_again_equals_one_that_was_not(project: Project, cluster: Environment) -> None:
     install(project, PROGRAM)
     whole = project.fit(*TWO_RANKS, *LENGTH, env={"WANDB_MODE": "offline"})
     job = submit(project, cluster, *TWO_TASKS, SCRIPT, *TWO_RANKS, *LENGTH)
-    assert job.stdout
-    number = job.stdout.readline().strip()
-    project.wait_for_step(15, job)
-    subprocess.run(["scancel", "--signal=TERM", number], env=os.environ | cluster, check=True)
-    assert job.wait(timeout=SECONDS) == 0, output_of(project, number)
+    project.wait_for_step(15)
+    command(cluster, "scancel", "--signal=TERM", job)
+    assert exit_code(cluster, job) == 0, output_of(project, job)
     (run,) = set(project.runs()) - {whole}
-    assert run.name.endswith(f"_{number}")
-    assert output_of(project, number).count(f"resuming {run.relative_to(project.folder)} ") == 1
+    assert run.name.endswith(f"_{job}")
+    assert output_of(project, job).count(f"resuming {run.relative_to(project.folder)} ") == 1
     torch.testing.assert_close(read_last(run), read_last(whole), rtol=0, atol=0)
     assert (run / "metrics.csv").read_text(encoding="utf-8") == (whole / "metrics.csv").read_text(encoding="utf-8")
     assert set(offline_ids(run)) == {identity(run)}
 
 
 @needs_slurm
-def test_without_a_checkpoint_of_its_own_a_job_starts_anew(project: Project, cluster: dict[str, str]) -> None:
+def test_without_a_checkpoint_of_its_own_a_job_starts_anew(project: Project, cluster: Environment) -> None:
     install(project, NOTE)
     other = project.folder / "runs" / "of" / "2026-01-01_00-00-00_9999" / "checkpoints"
     other.mkdir(parents=True)
     (other / "last.ckpt").touch()
     job = submit(project, cluster, SCRIPT, "--name", "anew")
-    assert job.wait(timeout=SECONDS) == 0
+    assert exit_code(cluster, job) == 0
     assert (project.folder / "calls").read_text(encoding="utf-8") == "fit --name anew\n" * 2
 
 
 @needs_slurm
-def test_a_mistake_is_not_queued_again(project: Project, cluster: dict[str, str]) -> None:
+def test_a_mistake_is_not_queued_again(project: Project, cluster: Environment) -> None:
     install(project, "#!/bin/sh\nexit 2\n")
     job = submit(project, cluster, SCRIPT)
-    assert job.wait(timeout=SECONDS) == 2
-    wait_for("State=FAILED Reason=NonZeroExitCode", ["scontrol", "show", "job"], cluster)
+    assert exit_code(cluster, job) == 2
 
 
 @needs_slurm
-def test_fewer_tasks_than_devices_are_refused(project: Project, cluster: dict[str, str]) -> None:
+def test_fewer_tasks_than_devices_are_refused(project: Project, cluster: Environment) -> None:
     install(project, PROGRAM)
     job = submit(project, cluster, "--ntasks-per-node=1", SCRIPT, *TWO_RANKS)
-    assert job.stdout
-    number = job.stdout.readline().strip()
-    assert job.wait(timeout=SECONDS) == 2
-    lines = [line for line in output_of(project, number).splitlines() if line.startswith("python -m smoke fit: ")]
+    assert exit_code(cluster, job) == 2
+    lines = [line for line in output_of(project, job).splitlines() if line.startswith("python -m smoke fit: ")]
     assert len(lines) == 1 and "SLURM started 1 processes" in lines[0]
