@@ -93,7 +93,7 @@ def files_of(run: Path) -> set[str]:
 
 def content_of(run: Path) -> dict[str, object]:
     """All that must be as it is without a kill."""
-    content: dict[str, object] = dict.fromkeys(files_of(run))
+    content: dict[str, object] = dict.fromkeys(files_of(run), "any")
     for name in content:
         path = run / name
         if path.suffix == ".ckpt":

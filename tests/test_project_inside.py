@@ -8,7 +8,7 @@ from projects import bake_project
 
 INSIDE = Path(__file__).with_name("inside")
 # A process each: for half a minute, and since what OpenVINO loads does not get on with everything that trains.
-LONG = ("amp", "checkpointing", "compile", "int8", "profiling", "pruning", "quantization")
+LONG = ("amp", "checkpointing", "compile", "int8", "memory", "profiling", "pruning", "quantization")
 NAMES = [[f"test_{name}.py"] for name in LONG]
 NAMES += [sorted({path.name for path in INSIDE.glob("test_*.py")} - {name for names in NAMES for name in names})]
 

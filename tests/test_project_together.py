@@ -125,3 +125,14 @@ def test_a_run_stopped_in_mid_epoch_and_resumed_equals_a_whole_one(
     log = (whole / "metrics.csv").read_text(encoding="utf-8")
     assert (resumed / "metrics.csv").read_text(encoding="utf-8") == log
     assert set(read_json(resumed / "report.json")) == set(overlays)
+
+
+@pytest.mark.parametrize("overlays", [("pruning",), ("quantization",), ALL], ids="-".join)
+def test_a_new_run_starts_from_the_weights_of_each(overlays: tuple[str, ...], project: Project) -> None:
+    weights = run_of(project, overlays, "whole") / "checkpoints" / "best.ckpt"
+    stand_still = ("--model.learning_rate", "0", "--model.weight_decay", "0", "--trainer.max_epochs", "1")
+    run = project.fit("--name", "started", *stand_still, *QUIET, "--init_from", weights)
+    expected, found = read_checkpoint(weights.parent.parent, "best.ckpt"), read_checkpoint(run, "last.ckpt")
+    trained = [name for name in expected["state_dict"] if name.endswith((".weight", ".bias"))]
+    assert len(trained) > 4
+    assert all(torch.equal(found["state_dict"][name], expected["state_dict"][name]) for name in trained)

@@ -42,7 +42,6 @@ def test_every_verb_has_a_help(verb: str, capsys: pytest.CaptureFixture[str], pr
         (["fit", "--data.batch_size", "many"], "batch_size"),
         (["fit", "--ckpt_path", "last"], "ckpt_path"),
         (["fit", "--resume"], "no unfinished run"),
-        (["fit", "--resume", "--trainer.max_epochs", "3"], "--init_from"),
         (["fit", "--resume=nowhere"], "nowhere is no run folder"),
         (["export", "--opset", "17"], "from 18 to 25"),
         (["test"], "no finished run"),

@@ -73,7 +73,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
 
 def test_a_finished_run_is_not_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--resume", str(run)]) == 2
-    assert "nothing to resume" in capsys.readouterr().err
+    assert "after 2 epochs, nothing to resume" in capsys.readouterr().err
 
 
 def test_init_from_starts_with_the_weights(checkpoint: Path, project: Path, data: list[str]) -> None:
@@ -102,6 +102,16 @@ def test_init_from_refuses_a_network_of_another_width(
     assert "does not fit" in capsys.readouterr().err
 
 
+def test_init_from_refuses_other_classes(
+    checkpoint: Path, project: Path, data: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = torch.load(checkpoint, weights_only=True)
+    content["hyper_parameters"]["spec"]["classes"][0] = "zebra"
+    torch.save(content, project / "other.ckpt")
+    assert main(["fit", *data, *SHORT, "--init_from", "other.ckpt"]) == 2
+    assert "knows the classes zebra" in capsys.readouterr().err
+
+
 def test_default_callbacks_survive_an_overlay_that_lists_its_own(project: Path, data: list[str]) -> None:
     (project / "timer.yaml").write_text("trainer: {callbacks: [{class_path: Timer}]}\n", encoding="utf-8")
     found = {type(callback).__name__ for callback in FitCLI([*data, "-c", "timer.yaml"]).trainer.callbacks}
@@ -110,17 +120,25 @@ def test_default_callbacks_survive_an_overlay_that_lists_its_own(project: Path, 
     assert {kind.__name__ for key, kind in CALLBACKS.items() if key in default} <= found
 
 
-def test_a_run_whose_configuration_was_edited_is_not_resumed(
+def test_a_run_goes_on_with_the_options_it_had_and_no_others(
     project: Path, data: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fit", *data, *SHORT]) == 0
     run = newest_run(finished=True)
     (run / "result.json").unlink()
+    other = ["--model.learning_rate", "0.5", "--data.batch_size", "9"]
+    assert main(["fit", "--resume", str(run), *data, *other]) == 2
+    error = capsys.readouterr().err
+    assert "model.init_args.learning_rate: 0.003 before, 0.5 now" in error and "--init_from" in error
+    assert "data.batch_size: 8 before, 9 now" in error and error.count(" before, ") == 2
+
     text = (run / "config.yaml").read_text(encoding="utf-8")
     (run / "config.yaml").write_text(text.replace("batch_size: 8", "batch_size: 9"), encoding="utf-8")
     assert main(["fit", "--resume"]) == 2
-    error = capsys.readouterr().err
-    assert "- batch_size: 8; + batch_size: 9" in error and "--init_from" in error
+    assert "data.batch_size: 8 before, 9 now" in capsys.readouterr().err
+
+    (run / "config.yaml").write_text(text, encoding="utf-8")
+    assert main(["fit", *data, *SHORT, "--resume"]) == 0
 
 
 def test_a_network_that_can_not_be_built_is_refused_before_images_are_read(

@@ -1,6 +1,5 @@
 """The `fit` command: start a run, or go on with one, and say what comes next."""
 
-import difflib
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from .cli import program_name
 from .data.spec import DataSpec
 from .fit_config import DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
 from .report import failures, report
-from .runs import finish, is_finished, newest_run, write_json
+from .runs import finish, is_finished, newest_run, read_result, write_json
 
 
 def fit(args: list[str]) -> None:
@@ -28,35 +27,26 @@ def fit(args: list[str]) -> None:
 
 
 def _resume(args: list[str]) -> None:
-    if args[0] != "--resume" or len(args) > 2:
-        raise ValueError(
-            f"--resume takes a run folder or nothing, and no other option, got {' '.join(args)!r}; "
-            "to train on with other options, start from the weights: --init_from CHECKPOINT."
-        )
-    run = Path(args[1]) if len(args) == 2 else newest_run(finished=False)
+    before, after = args[: args.index("--resume")], args[args.index("--resume") + 1 :]
+    named = after[:1] if not after or not after[0].startswith("-") else []
+    run = Path(named[0]) if named else newest_run(finished=False)
     if not (run / CONFIG).is_file():
         raise FileNotFoundError(f"{run} is no run folder: it has no {CONFIG}.")
     if is_finished(run):
-        raise ValueError(f"{run} is finished, nothing to resume; to train on, start from its weights: --init_from.")
+        raise ValueError(
+            f"{run} is finished after {read_result(run)['epochs']} epochs, nothing to resume; to train on, start from "
+            "its weights: --init_from."
+        )
     checkpoint_path = run / "checkpoints" / "last.ckpt"
     if not checkpoint_path.is_file():
         raise FileNotFoundError(f"{checkpoint_path} does not exist: the run was stopped before its first checkpoint.")
     checkpoint = read_checkpoint(checkpoint_path)
-    if changed := _changed(checkpoint[CONFIG], (run / CONFIG).read_text("utf-8")):
-        raise ValueError(
-            f"{run / CONFIG} was changed since the checkpoint ({'; '.join(changed)}): change it back, or start anew "
-            f"from the weights: --init_from {checkpoint_path}."
-        )
-    cli = FitCLI(["--config", str(run / CONFIG)], resumed=run, first_step=checkpoint["global_step"])
+    options = ["--config", str(run / CONFIG), *before, *after[len(named) :]]
+    cli = FitCLI(options, resumed=run, checkpoint=checkpoint)
     if cli.model.spec != DataSpec.from_dict(checkpoint["hyper_parameters"]["spec"]):
         raise ValueError(f"the data is no longer what {run} was trained on (compare {run / SPEC}).")
     rank_zero_info(f"resuming {run} at epoch {checkpoint['epoch']}, step {checkpoint['global_step']}")
     _run(cli, checkpoint_path)
-
-
-def _changed(before: str, now: str) -> list[str]:
-    lines = difflib.ndiff(before.splitlines(), now.splitlines())
-    return [" ".join(line.split()) for line in lines if line[0] in "+-"]
 
 
 def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:

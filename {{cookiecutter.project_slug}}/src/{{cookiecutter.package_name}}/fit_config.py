@@ -16,11 +16,12 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from .callbacks import CALLBACKS
-from .checkpointing import AtomicCheckpointIO, BestCheckpoint, KeepConfig, LastCheckpoint
+from .checkpointing import CONFIG, AtomicCheckpointIO, BestCheckpoint, KeepConfig, LastCheckpoint
 from .checkpoints import read_checkpoint
 from .classifier import ImageClassifier
 from .data.datamodule import ImageDataModule
 from .loggers import MetricsCsv, run_arguments
+from .memory import OutOfMemory, largest_batch_size
 from .networks import build_network
 from .runs import RUNS, discard_if_empty, new_run
 
@@ -45,14 +46,16 @@ class SaveConfig(SaveConfigCallback):
 
 
 class FitCLI(LightningCLI):
-    """Everything for one run: in a new folder, or going on in the folder `resumed` from step `first_step`."""
+    """Everything for one run: in a new folder, or going on in the folder `resumed` from that checkpoint."""
 
     model: ImageClassifier
     datamodule: ImageDataModule
 
-    def __init__(self, args: list[str], *, resumed: Path | None = None, first_step: int = 0) -> None:
+    def __init__(
+        self, args: list[str], *, resumed: Path | None = None, checkpoint: dict[str, Any] | None = None
+    ) -> None:
         self.resumed = resumed
-        self.first_step = first_step
+        self.checkpoint = checkpoint or {"global_step": 0}
         self.run_folder: Path | None = None
         super().__init__(
             ImageClassifier,
@@ -69,7 +72,7 @@ class FitCLI(LightningCLI):
             parser_kwargs={
                 "prog": "fit",
                 "description": "Train a network in a new folder runs/<name>/<date-time>/. "
-                "fit --resume [FOLDER] goes on with the newest unfinished run, or that one, and takes no other option.",
+                "fit --resume [FOLDER] goes on with the newest unfinished run, or that one; options must be as before.",
                 "default_config_files": [] if resumed else [str(DEFAULTS)],
                 "allow_abbrev": False,
                 "exit_on_error": False,
@@ -79,6 +82,12 @@ class FitCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--name", type=str, default="default", help="folder of the run below runs/")
         parser.add_argument("--init_from", type=str | None, default=None, help="checkpoint whose weights to start from")
+        parser.add_argument(
+            "--find_batch_size",
+            type=int | None,
+            default=None,
+            help="train with the largest data.batch_size that fits into memory, a power of two up to this number",
+        )
         parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
@@ -94,6 +103,8 @@ class FitCLI(LightningCLI):
         self.config = parser.parse_args(args)
 
     def before_instantiate_classes(self) -> None:
+        if self.resumed:
+            self._refuse_changes(self.resumed)
         _try_network(self.config.model.init_args, self.config.data.decoding)
         if self.config.trainer.fast_dev_run:
             return
@@ -106,23 +117,45 @@ class FitCLI(LightningCLI):
             values = json.loads(saved.read_text(encoding="utf-8"))
             self.config.data.mean, self.config.data.std = values["mean"], values["std"]
 
+    def _refuse_changes(self, run: Path) -> None:
+        before, now = (
+            {key: value for key, value in vars(config.as_flat()).items() if key != "config"}
+            for config in (self.parser.parse_string(self.checkpoint[CONFIG]), self.config)
+        )
+        keys = [key for key in dict.fromkeys((*before, *now)) if before.get(key) != now.get(key)]
+        if keys:
+            raise ValueError(
+                f"{run} can't go on with other options ("
+                + "; ".join(f"{key}: {before.get(key)} before, {now.get(key)} now" for key in keys)
+                + f"): change them back, or start anew from the weights: --init_from {run}/checkpoints/last.ckpt."
+            )
+
     def instantiate_classes(self) -> None:
         try:
             super().instantiate_classes()
             if self.config.init_from:
                 _start_from(self.model, Path(self.config.init_from))
+            if self.config.find_batch_size is not None and not self.config.trainer.fast_dev_run:
+                self._find_batch_size()
         except BaseException:
             if self.run_folder is not None and not self.resumed:
                 discard_if_empty(self.run_folder)
             raise
 
+    def _find_batch_size(self) -> None:
+        callbacks = [self.config_init[key] for key in CALLBACKS if self.config_init[key] is not None]
+        trainer = {**self.config_init.trainer, "callbacks": callbacks}
+        found = largest_batch_size(trainer, self.model, self.datamodule, self.config.find_batch_size)
+        self.datamodule.batch_size = self.config.data.batch_size = found
+        self.config.find_batch_size = None  # a resumed run doesn't look again
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         optional = [self.config_init[key] for key in CALLBACKS if self.config_init[key] is not None]
         config = {**self.config_init.trainer, **kwargs}
         if self.run_folder is not None:
-            csv = MetricsCsv(self.run_folder, self.first_step)
+            csv = MetricsCsv(self.run_folder, self.checkpoint["global_step"])
             config |= {"default_root_dir": str(self.run_folder), "logger": [csv, *_as_list(config["logger"])]}
-            optional.append(KeepConfig())
+            optional += [KeepConfig(), OutOfMemory()]
         config["callbacks"] = [*(config["callbacks"] or []), *optional]
         config["plugins"] = [*_as_list(config["plugins"]), AtomicCheckpointIO()]
         self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
@@ -190,6 +223,11 @@ def _start_from(model: ImageClassifier, path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"init_from {path} is no file.")
     checkpoint = read_checkpoint(path)
+    classes = checkpoint["hyper_parameters"]["spec"]["classes"]
+    if classes != model.spec.classes:
+        raise ValueError(
+            f"init_from {path} knows the classes {_some(classes)}, the data has {_some(model.spec.classes)}."
+        )
     with isolate_rng():
         origin = ImageClassifier(**checkpoint["hyper_parameters"])
     try:
@@ -199,3 +237,7 @@ def _start_from(model: ImageClassifier, path: Path) -> None:
     except RuntimeError as error:
         raise ValueError(f"init_from {path} does not fit the network: {error}") from error
     model.initialised_from = path  # type: ignore[assignment]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
