@@ -37,10 +37,10 @@ SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 GresTypes=gpu
-NodeName=localhost NodeAddr=127.0.0.1 CPUs=16 RealMemory=64000 Gres=gpu:2
+NodeName=localhost NodeAddr=127.0.0.1 CPUs=64 RealMemory=64000 Gres=gpu:4
 PartitionName=main Nodes=ALL Default=YES
 """
-GRES = "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n"
+GRES = "".join(f"Name=gpu File=/dev/{name}\n" for name in ("null", "zero", "full", "random"))
 SECONDS = 300.0
 Environment = dict[str, str]
 
@@ -97,10 +97,11 @@ def wait_for(pattern: str, env: Environment, *args: str) -> re.Match[str]:
     return found
 
 
-def exit_code(env: Environment, job: str) -> int:
-    """What a job ends with."""
-    ended = wait_for(r"JobState=(?:COMPLETED|FAILED) (?:.|\n)*ExitCode=(\d+):", env, "scontrol", "show", "job", job)
-    return int(ended[1])
+def end_of(env: Environment, job: str) -> tuple[str, int]:
+    """State and exit code with which a job ends."""
+    pattern = r"JobState=(COMPLETED|FAILED|CANCELLED) (?:.|\n)*ExitCode=(\d+):"
+    ended = wait_for(pattern, env, "scontrol", "show", "job", job)
+    return ended[1], int(ended[2])
 
 
 @contextmanager
