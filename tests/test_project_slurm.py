@@ -15,7 +15,7 @@ needs_slurm = pytest.mark.skipif(not is_installed(), reason="no slurmctld, slurm
 SCRIPT = "scripts/train.sbatch"
 TWO_TASKS = ("--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1")
 TWO_RANKS = ("-c", "configs/ddp.yaml", "--trainer.devices", "2", "--trainer.accelerator", "cpu")
-LENGTH = ("--trainer.max_epochs", "8", "--trainer.limit_train_batches", "11", "--trainer.log_every_n_steps", "1")
+LENGTH = ("--trainer.max_epochs", "5", "--trainer.limit_train_batches", "11", "--trainer.log_every_n_steps", "1")
 PROGRAM = f'#!/bin/sh\nexec {sys.executable} -m smoke "$@"\n'
 STOPPING = """#!/bin/sh
 trap 'exit 143' TERM
@@ -62,7 +62,7 @@ def test_a_job_that_is_stopped_and_queued_again_equals_one_that_was_not(project:
     install(project, PROGRAM)
     whole = project.fit(*TWO_RANKS, *LENGTH, env={"WANDB_MODE": "offline"})
     job = submit(project, cluster, *TWO_TASKS, SCRIPT, *TWO_RANKS, *LENGTH)
-    project.wait_for_step(15)
+    project.wait_for_step(12)
     command(cluster, "scancel", "--signal=TERM", job)
     assert end_of(cluster, job) == ("COMPLETED", 0), output_of(project, job)
     (run,) = set(project.runs()) - {whole}
