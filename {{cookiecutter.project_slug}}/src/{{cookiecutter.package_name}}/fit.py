@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+from torch.distributed import DistError
 
 from .checkpointing import CONFIG, best_checkpoint
 from .checkpoints import read_checkpoint
@@ -64,12 +65,18 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
         raise
     except OSError as error:
         raise OSError(f"{error}; {_what_next(run)}") from error
+    except RuntimeError as error:
+        if not isinstance(error, DistError) and "/gloo/" not in str(error):  # gloo's errors have no class of their own
+            raise
+        raise RuntimeError(f"another process of this run, or its node, is lost: {error}; {_what_next(run)}") from error
     finally:
         del os.environ[RUN_FOLDER]
     _finish(cli.trainer, run)
 
 
 def _what_next(run: Path) -> str:
+    if not run.is_dir():  # a launcher's other processes aren't told the folder
+        return f"go on with: {program_name()} fit --resume"
     saved = (run / "checkpoints" / "last.ckpt").exists()
     return f"go on with: {program_name()} fit --resume {run}" if saved else f"{run} has no checkpoint yet, start anew."
 

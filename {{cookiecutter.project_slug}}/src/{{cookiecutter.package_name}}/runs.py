@@ -1,6 +1,7 @@
 """Run folders: runs/<name>/<date-time>/ with config.yaml, checkpoints/, metrics.csv and, once finished, result.json."""
 
 import json
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -11,14 +12,15 @@ from typing import Any
 
 RUNS = Path("runs")
 RESULT = "result.json"
-STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}(_\d+)?")  # a copy with another name is no run of its own
+STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}(_\d+)*")  # a copy with another name is no run of its own
 
 
 def new_run(name: str) -> Path:
-    """Make a folder that no other run has."""
+    """Make a folder that no other run has; under SLURM its name ends with the job's number."""
     if not re.fullmatch(r"[\w][\w.-]*", name):
         raise ValueError(f"name must be made of letters, digits, '_', '-' and '.', got {name!r}.")
-    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    parts = [datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), os.environ.get("SLURM_JOB_ID", "")]
+    stamp = "_".join(filter(None, parts))
     for number in count(1):
         run = RUNS / name / (stamp if number == 1 else f"{stamp}_{number:02d}")
         try:
