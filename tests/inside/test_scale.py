@@ -35,8 +35,12 @@ def check_launched(args, *, nodes, processes):
 
 
 def check_smoke(args):
-    assert args[0] == "fit"
-    check_fit(args[1:])
+    verb, *options = args
+    if verb == "consolidate":
+        assert main(args) == 2  # there is no such folder
+    else:
+        assert verb == "fit"
+        check_fit(options)
 
 
 def check_torchrun(args):
@@ -67,8 +71,8 @@ FOUND = [words for words in commands(PAGE.read_text("utf-8")) if words[0] != "sc
 def test_each_command_is_taken(words, monkeypatch, capsys):
     monkeypatch.chdir(PAGE.parents[1])
     CHECKS[words[0]](words[1:])
-    if "--resume" in words:
-        assert re.search("no unfinished run|is no run folder", capsys.readouterr().err)
+    if {"--resume", "consolidate"} & set(words):
+        assert re.search("no unfinished run|is no run folder|is no sharded checkpoint", capsys.readouterr().err)
 
 
 def test_the_page_has_each_step_of_the_way():

@@ -4,6 +4,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from .runs import put_in_place
 
 LISTS = (nn.Sequential, nn.ModuleList)
+TIMEOUT = timedelta(minutes=30)
 
 
 class DataParallel(DDPStrategy):
@@ -29,16 +31,22 @@ class DataParallel(DDPStrategy):
         find_unused_parameters: look in every step for parameters without a gradient, which is slower.
         static_graph: trust that every step uses the same parameters in the same order, which is faster.
         sync_batchnorm: on GPUs, batch norm takes the statistics of all processes' images.
+        timeout: how long a process waits for another one that does not answer.
     """
 
     def __init__(
-        self, find_unused_parameters: bool = False, static_graph: bool = False, sync_batchnorm: bool = True
+        self,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        sync_batchnorm: bool = True,
+        timeout: timedelta = TIMEOUT,
     ) -> None:
         super().__init__(
             find_unused_parameters=find_unused_parameters,
             static_graph=static_graph,
             gradient_as_bucket_view=True,
             broadcast_buffers=False,  # share_buffers does
+            timeout=timeout,
         )
         self.sync_batchnorm = sync_batchnorm
 
@@ -74,6 +82,7 @@ class FullyShard(ModelParallelStrategy):
         activation_checkpointing: compute what the blocks need in the backward pass a second time, to save memory.
         save_distributed_checkpoint: checkpoints are folders to which each process writes its share.
         sync_batchnorm: on GPUs, batch norm takes the statistics of all processes' images.
+        timeout: how long a process waits for another one that does not answer.
     """
 
     def __init__(
@@ -85,8 +94,11 @@ class FullyShard(ModelParallelStrategy):
         activation_checkpointing: bool = False,
         save_distributed_checkpoint: bool = False,
         sync_batchnorm: bool = True,
+        timeout: timedelta = TIMEOUT,
     ) -> None:
-        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=save_distributed_checkpoint)
+        super().__init__(
+            tensor_parallel_size=1, save_distributed_checkpoint=save_distributed_checkpoint, timeout=timeout
+        )
         self.find = find_blocks if wrap == "block" else partial(find_large, min_num_params=min_num_params)
         self.reshard_after_forward = reshard_after_forward
         self.offload_policy = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if cpu_offload else OffloadPolicy()
@@ -109,9 +121,8 @@ class FullyShard(ModelParallelStrategy):
             return
         if network.training and self.sync_batchnorm:
             synchronise_batch_norm(self, network)
-        for block in find_blocks(network) if self.activation_checkpointing else ():
-            contexts = partial(_contexts, block)
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
+        if self.activation_checkpointing:
+            compute_twice(find_blocks(network))
         network.to(memory_format=torch.contiguous_format)  # torch 2.14 can't shard channels_last
         mesh = self.device_mesh["data_parallel"]
         for part in (*self.find(network), network):
@@ -166,6 +177,13 @@ def share_buffers(network: nn.Module) -> None:
         torch.distributed.broadcast(whole, 0)
         for buffer, part in zip(buffers, whole.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(part.view_as(buffer))
+
+
+def compute_twice(blocks: list[nn.Module]) -> None:
+    """Keep nothing of what the blocks compute in the forward pass; the backward pass computes it again."""
+    for block in blocks:
+        contexts = partial(_contexts, block)
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
 
 
 @contextmanager
