@@ -8,7 +8,9 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 from lightning import LightningModule, Trainer
-from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -31,7 +33,7 @@ SPEC = "spec.json"
 RUN_FOLDER = "FIT_RUN_FOLDER"  # tells the processes that a strategy starts which folder the first one made
 
 # Who starts processes, and the variable that has their number on this node. torchrun may run under SLURM.
-LAUNCHERS = {
+LAUNCHERS: dict[str, tuple[type[ClusterEnvironment], str]] = {
     "torchrun": (TorchElasticEnvironment, "LOCAL_WORLD_SIZE"),
     "SLURM": (SLURMEnvironment, "SLURM_NTASKS_PER_NODE"),
 }
