@@ -130,8 +130,8 @@ class ImageClassifier(LightningModule):
         return self.task.probabilities(logits)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        prefix = "network."
-        stored = {k.removeprefix(prefix): v for k, v in checkpoint["state_dict"].items() if k.startswith(prefix)}
+        prefix, weights = "network.", checkpoint.get("state_dict", {})  # which FullyShard has already loaded
+        stored = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
         take_shapes(self.network, stored)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
