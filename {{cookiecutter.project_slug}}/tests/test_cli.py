@@ -124,6 +124,12 @@ def test_torch_and_torchvision_that_do_not_fit_become_advice() -> None:
     assert "one index" in cli._one_line(RuntimeError("operator torchvision::nms does not exist"))
 
 
+def test_an_error_in_generated_code_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(cli, "_run", lambda *args: exec("raise ValueError('wrong')", {}))
+    assert cli.main(["test"]) == 2
+    assert capsys.readouterr().err.endswith(" test: wrong\n")
+
+
 def test_sigterm_is_one_line_and_exit_code_143(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

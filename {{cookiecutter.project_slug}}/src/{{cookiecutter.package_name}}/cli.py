@@ -124,7 +124,7 @@ def _call(name: str, command: Callable[..., None], args: list[str]) -> None:
 
 
 def _raised_here(error: BaseException) -> bool:
-    frames = [frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)]
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
     return frames[-1].startswith(f"{__package__}.") if frames else False
 
 

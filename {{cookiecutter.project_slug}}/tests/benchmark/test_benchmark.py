@@ -59,6 +59,8 @@ def test_the_table_is_printed_and_a_report_is_replaced_only_by_force(bundles: Pa
     (tmp_path / "report" / "thesis.txt").rename(tmp_path / "report" / "benchmark.json")
     assert run(bundles / "best-onnx", "--output", tmp_path / "report") == 2
     assert "--force" in capsys.readouterr().err
+    (tmp_path / "report" / "benchmark.json").write_text('{"files": []}')
+    assert run(bundles / "best-onnx", "--output", tmp_path / "report", "--force") == 0
     assert run(bundles / "best-onnx", "--output", tmp_path / "report", "--force") == 0
     files = sorted(file.name for file in (tmp_path / "report").iterdir())
     assert files == ["benchmark.json", "pareto.png", "report.html"]
@@ -112,6 +114,7 @@ MISTAKES = {
     "no thread": (("--threads", "0"), "threads must be from 1"),
     "no round": (("--rounds", "0"), "rounds must be at least 1"),
     "a share that is none": (("--max_accuracy_drop", "2"), "max_accuracy_drop must be in"),
+    "workers that are none": (("--num_workers", "-1"), "num_workers must be auto or at least 0"),
     "data that is nowhere": (("--root", "nowhere"), "nowhere"),
     "a folder without bundles": (("golden",), "golden is neither"),
 }

@@ -59,6 +59,22 @@ class Branch(nn.Module):
         return logits if logits.mean() > 0 else -logits
 
 
+class Limit(Branch):
+    """It is right up to the largest batch that is tried."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.network(images)
+        return logits if len(images) <= 100 else -logits
+
+
+@pytest.fixture
+def limited(make_classifier: Callable[..., ImageClassifier]) -> Graph:
+    """It can't be exported with a dynamic batch."""
+    classifier = make_classifier()
+    classifier.network = Limit(classifier.network)
+    return Graph(classifier)
+
+
 @pytest.fixture
 def branching(make_classifier: Callable[..., ImageClassifier]) -> Graph:
     """It can't be exported."""

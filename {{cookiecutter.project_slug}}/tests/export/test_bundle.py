@@ -38,23 +38,35 @@ def test_a_class_that_would_take_two_lines_is_refused(make_classifier, checkpoin
 def test_a_failure_leaves_nothing_and_keeps_the_old_bundle(failure, tmp_path: Path):
     old = tmp_path / "bundle"
     old.mkdir()
-    (old / "model.json").write_text("old")
+    (old / "model.json").write_text('{"files": {}}')
     for output in (old, tmp_path / "new" / "bundle"):
         with pytest.raises(failure), replacing(output, force=True) as folder:
             (folder / "model.json").write_text("new")
             raise failure
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-    assert (old / "model.json").read_text() == "old"
+    assert (old / "model.json").read_text() == '{"files": {}}'
 
 
-def test_force_replaces_a_bundle_and_nothing_else(tmp_path: Path):
-    (tmp_path / "model.json").write_text("old")
-    with replacing(tmp_path, force=True) as folder:
-        (folder / "model.json").write_text("new")
-    assert (tmp_path / "model.json").read_text() == "new"
-    (tmp_path / "model.json").rename(tmp_path / "thesis.txt")
-    with pytest.raises(FileExistsError, match="--force replaces it if"), replacing(tmp_path, force=True):
+def test_force_replaces_a_bundle_where_a_link_leads_and_nothing_else(tmp_path: Path):
+    bundle, link = tmp_path / "bundle", tmp_path / "link"
+    link.symlink_to(bundle)
+    for content in ('{"files": {}}', '{"files": {"labels.txt": ""}}'):
+        with replacing(link, force=True) as folder:
+            (folder / "model.json").write_text(content)
+        assert link.is_symlink() and (bundle / "model.json").read_text() == content
+    (bundle / "model.json").rename(bundle / "thesis.txt")
+    with pytest.raises(FileExistsError, match="--force replaces it if"), replacing(link, force=True):
         pass
+
+
+@pytest.mark.parametrize("content", ['{"files": {"labels.txt": ""}}', '{"class_name": "Sequential"}', "[]", "7", ""])
+def test_force_deletes_no_file_that_the_bundle_does_not_list(content: str, tmp_path: Path):
+    (tmp_path / "model.json").write_text(content)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"holds .*notes/thesis\.txt"), replacing(tmp_path, force=True):
+        pass
+    assert (tmp_path / "notes" / "thesis.txt").read_text() == "mine"
 
 
 def test_the_command_proves_the_checkpoint_on_its_test_split(checkpoint: Path, tmp_path: Path, capsys):

@@ -40,6 +40,12 @@ def test_what_can_not_be_exported_is_one_sentence_with_the_line(branching, tmp_p
     assert capsys.readouterr().out == ""
 
 
+def test_a_limit_of_the_batch_is_refused_unless_the_batch_is_fixed(limited, tmp_path: Path):
+    with pytest.raises(VerificationError, match="Constraints violated"):
+        write(limited, tmp_path, Options())
+    write(limited, tmp_path, Options(batch=4))
+
+
 def export(checkpoint: Path, output: Path, *options: str) -> int:
     command = ["export", "--quantize", "8", "--ckpt_path", str(checkpoint), "--output", str(output)]
     return main([*command, "--num_workers", "0", *options])
@@ -89,6 +95,7 @@ MISTAKES = {
     "all and a format": (("--format", "onnx,all"), "format, if not all, must be of"),
     "bits that are none": (("--quantize", "8,4"), "'8,4'"),
     "a share that is none": (("--min_agreement", "2"), "min_agreement must be in"),
+    "workers that are none": (("--quantize", "32", "--num_workers", "-1"), "num_workers must be auto or"),
 }
 
 

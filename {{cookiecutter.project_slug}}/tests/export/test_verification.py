@@ -42,6 +42,27 @@ def test_a_faulty_model_is_refused(fault, message, make_classifier):
         probe(graph, images, Options())
 
 
+class Counter(nn.Module):
+    """Its forward passes, in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        return images
+
+
+def test_a_network_that_changes_its_buffers_is_refused(make_classifier):
+    classifier = make_classifier()
+    classifier.network = nn.Sequential(Counter(), classifier.network)
+    graph = Graph(classifier)
+    images = torch.randint(0, 256, graph.shapes(9)["images"], dtype=torch.uint8)
+    with pytest.raises(VerificationError, match=r"changes its own buffers in evaluation mode: network\.0\.calls"):
+        probe(graph, images, Options())
+
+
 def test_a_fixed_batch_is_no_fault_where_it_was_asked_for(make_classifier):
     graph = with_fault(make_classifier(), lambda logits: logits.view(2, -1))
     images = torch.randint(0, 256, graph.shapes(9)["images"], dtype=torch.uint8)

@@ -62,7 +62,7 @@ def benchmark(
         if not any(any(row.batches.values()) for row in rows):
             raise VerificationError(f"nothing could be timed; {rows[0].name}: {next(iter(rows[0].missing.values()))}.")
         compared = Comparison(variants, rows, quality, settings, describe_machine())
-        write_json(folder / NUMBERS, compared.as_dict())
+        write_json(folder / NUMBERS, compared.as_dict() | {"files": [PICTURE, PAGE]})
         write_page(folder / PAGE, compared, draw(compared.rows, folder / PICTURE))
     print(compared.as_text())
     print(f"written: {output / PAGE}")
@@ -95,8 +95,8 @@ def _test_split(
             raise ValueError(f"bundle {variant.folder} does not come from checkpoint {ckpt_path}.")
         return f"its checkpoint is not beside it, --ckpt_path says where {origin['name']} is"
     graph = Graph(load_classifier(checkpoint))
+    data = ImageDataModule.from_spec(graph.spec, root=root, num_workers=num_workers)
     try:
-        data = ImageDataModule.from_spec(graph.spec, root=root, num_workers=num_workers)
         return graph, data.test_dataloader()
     except (OSError, ValueError) as error:
         if root is not None:

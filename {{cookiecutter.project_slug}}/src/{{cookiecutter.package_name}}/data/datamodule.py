@@ -72,6 +72,8 @@ class ImageDataModule(LightningDataModule):
                 raise ValueError(f"{name} needs one value for each of {decoding.channels} channels, got {values}.")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+        if num_workers != "auto" and num_workers < 0:
+            raise ValueError(f"num_workers must be auto or at least 0, got {num_workers}.")
         self.root = None if root is None else str(Path(root).expanduser().absolute())
         self.task: str = task
         self.source, self.source_args = source, source_args or {}

@@ -55,16 +55,30 @@ ROUNDING = {32: 0.0, 16: 0.02, 8: 0.0}  # how far scores of the same image may l
 
 
 def check_replaceable(output: Path, *, force: bool, mark: str = MODEL) -> None:
-    """Raise an error if something is there that must stay: whatever does not hold the file `mark`."""
-    if output.exists() and not (force and (output / mark).is_file()):
+    """Raise an error if something is there that must stay: all but the file `mark` and the files that it lists."""
+    if not output.exists():
+        return
+    if not (force and (output / mark).is_file()):
         raise FileExistsError(f"output {output} exists; --force replaces it if it is such a folder (holds {mark}).")
+    if strangers := _strangers(output, mark):
+        shown = ", ".join(strangers[:3])
+        raise FileExistsError(f"output {output} holds {shown}, not written with a {mark}: move it, or choose another.")
+
+
+def _strangers(folder: Path, mark: str) -> list[str]:
+    try:
+        own = {mark, *json.loads((folder / mark).read_text("utf-8"))["files"]}
+    except (ValueError, LookupError, TypeError):  # another program's
+        own = set()
+    return sorted({file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()} - own)
 
 
 @contextlib.contextmanager
 def replacing(output: Path, *, force: bool, mark: str = MODEL) -> Iterator[Path]:
     """A new folder that takes the place of `output` if the block ends well; else it vanishes and the old one stays."""
     check_replaceable(output, force=force, mark=mark)
-    existing = next(parent for parent in output.absolute().parents if parent.exists())
+    output = output.resolve()  # a link stays, what it leads to is replaced
+    existing = next(parent for parent in output.parents if parent.exists())
     with tempfile.TemporaryDirectory(dir=existing, prefix=f".{output.name}-") as aside:
         new, old = Path(aside, "new"), Path(aside, "old")
         new.mkdir()

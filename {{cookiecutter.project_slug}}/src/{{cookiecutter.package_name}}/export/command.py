@@ -133,8 +133,8 @@ def _reachable(
     needed: bool,
 ) -> ImageDataModule | None:
     batch_size = 64 if batch == "dynamic" else batch
+    data = ImageDataModule.from_spec(spec, root=root, batch_size=batch_size, num_workers=num_workers)
     try:
-        data = ImageDataModule.from_spec(spec, root=root, batch_size=batch_size, num_workers=num_workers)
         data.test_dataloader()
     except (OSError, ValueError) as error:
         if root is not None or needed:  # float16 and int8 are judged, and int8 calibrated, with images

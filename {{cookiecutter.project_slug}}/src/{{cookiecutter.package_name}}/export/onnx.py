@@ -15,6 +15,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from .graph import INPUT, OUTPUTS, Graph, Options, Scores
 from .int8 import to_accepted_int8
 from .judge import Judge
+from .program import capture
 from .verification import Run, VerificationError, reason
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -23,11 +24,11 @@ FILE = "model.onnx"
 
 
 def _translate(graph: Graph, options: Options) -> torch.onnx.ONNXProgram:
+    captured = capture(graph, graph.example(options), options)  # torch.onnx would drop limits of the batch
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # whole graphs, where it fails
             program = torch.onnx.export(
-                graph,
-                (graph.example(options),),
+                captured,
                 input_names=[INPUT],
                 output_names=OUTPUTS,
                 opset_version=options.opset,

@@ -72,8 +72,10 @@ def reference(graph: Graph, images: Tensor, options: Options) -> Scores:
 
 def probe(graph: Graph, images: Tensor, options: Options) -> dict[str, Any]:
     """What must hold for the model itself, before anything can be compared with it."""
-    batch = images[: options.sizes[-1]]
+    batch, before = images[: options.sizes[-1]], {name: values.clone() for name, values in graph.named_buffers()}
     first, again, alone = (reference(graph, inputs, options) for inputs in (batch, batch, batch[:1]))
+    if changed := [name for name, values in graph.named_buffers() if not values.equal(before[name])]:
+        raise VerificationError(f"the network changes its own buffers in evaluation mode: {', '.join(changed)}.")
     top = {name: scores[:1] for name, scores in first.items()}
     repeat = "the model gives the same images other scores the second time (dropout in evaluation mode?)"
     single = (
