@@ -10,7 +10,13 @@ from baking import bake, copy_template
 collect_ignore = ["inside"]  # they run in a baked project
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 # .ci/run installs what a person's machine may lack.
-WITHOUT_TOOLS = (": no chromium", ": no chromium or no onnxruntime-web", ": no cmake, no C++ compiler or no openvino")
+WITHOUT_TOOLS = (
+    ": no chromium",
+    ": no chromium or no onnxruntime-web",
+    ": no cmake, no C++ compiler or no openvino",
+    ": no ip, nsenter, unshare",
+    ": no slurmctld, slurmd or munged",
+)
 IDENTITY = {"NAME": "A Tester", "EMAIL": "tester@example.com"}
 Bake = Callable[..., Path]
 skipped: set[str] = set()

@@ -37,13 +37,18 @@ class Project:
         return self.folder / "src" / self.package
 
     def start(
-        self, *args: str | Path, cwd: Path | None = None, env: Environment = None, output: int = subprocess.PIPE
+        self,
+        *args: str | Path,
+        cwd: Path | None = None,
+        env: Environment = None,
+        output: int = subprocess.PIPE,
+        within: tuple[str, ...] = (),
     ) -> subprocess.Popen[str]:
-        """Start `python -m` in a process group of its own, without a terminal."""
+        """Start `python -m` in a process group of its own, without a terminal, maybe within another command."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(LEAKING)}
         given = {"PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         return subprocess.Popen(
-            [sys.executable, "-m", *map(str, args)],
+            [*within, sys.executable, "-m", *map(str, args)],
             cwd=cwd or self.folder,
             env=kept | given | (env or {}),
             stdin=subprocess.DEVNULL,
@@ -81,13 +86,17 @@ class Project:
         """Kill a run, that process alone, once its log has the step; returns the run's folder."""
         before = set(self.runs())
         process = self.start(self.package, "fit", *args, env=env, output=subprocess.DEVNULL)
-        deadline = time.monotonic() + SECONDS
-        while process.poll() is None and time.monotonic() < deadline and self.last_step() < step:
-            time.sleep(0.01)
+        self.wait_for_step(step, process)
         process.kill()
         assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
         (run,) = set(self.runs()) - before
         return run
+
+    def wait_for_step(self, step: int, process: subprocess.Popen[str] | None = None) -> None:
+        """Until the logs of unfinished runs have the step, or the process has ended."""
+        deadline = time.monotonic() + SECONDS
+        while not (process and process.poll() is not None) and time.monotonic() < deadline and self.last_step() < step:
+            time.sleep(0.01)
 
     def last_step(self) -> int:
         """Last step in the logs of unfinished runs."""

@@ -117,4 +117,4 @@ def test_each_choice_has_a_help_text() -> None:
 
 
 def test_a_project_stays_small(baked: Bake) -> None:
-    assert len(files_of(baked(slurm="yes"))) <= 160
+    assert len(files_of(baked(slurm="yes"))) <= 162

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from projects import bake_project, numbers, read_json
+from projects import SHORT, bake_project, numbers, read_json
 
 VISIBLE = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
 
@@ -26,6 +26,21 @@ def test_mixed_precision_trains_and_exports_a_model_that_is_right(precision: str
     assert on_gpu >= 0.97
     assert numbers(run / "test")["test/accuracy"] == pytest.approx(on_gpu, abs=0.005)
     assert max(checks["test_split"]["largest_difference"].values()) <= 1e-4
+
+
+@pytest.mark.parametrize("sharded", ["false", "true"])
+def test_fsdp_trains_saves_and_exports(sharded: str, tmp_path: Path) -> None:
+    project = bake_project(tmp_path)
+    options = ("--trainer.devices", "1", "--trainer.strategy.save_distributed_checkpoint", sharded)
+    run = project.fit("-c", "configs/fsdp.yaml", "--trainer.accelerator", "cuda", *options, *SHORT, env=VISIBLE)
+    checkpoint = run / "checkpoints" / "best.ckpt"
+    assert checkpoint.is_dir() == (sharded == "true")
+    if checkpoint.is_dir():
+        project.run("consolidate", "--ckpt_path", checkpoint, "--output", "whole.ckpt")
+        checkpoint = project.folder / "whole.ckpt"
+    project.run("validate", "--ckpt_path", checkpoint, "--output", "val")
+    assert numbers(project.folder / "val")["images"] == 305
+    project.run("export", "--ckpt_path", checkpoint, "--output", "bundle")
 
 
 def test_the_projects_own_gpu_tests_pass(tmp_path: Path) -> None:

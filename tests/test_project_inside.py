@@ -15,7 +15,7 @@ NAMES += [sorted({path.name for path in INSIDE.glob("test_*.py")} - {name for na
 
 @pytest.mark.parametrize("names", NAMES, ids=[*LONG, "others"])
 def test_inside(names: list[str], tmp_path: Path) -> None:
-    project = bake_project(tmp_path)
+    project = bake_project(tmp_path, {"slurm": "yes"})
     for name in names:
         shutil.copy(INSIDE / name, project.folder / "tests")
     done = project.python("pytest", "-q", "-m", "not gpu", *(f"tests/{name}" for name in names))

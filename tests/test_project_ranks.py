@@ -7,6 +7,7 @@ import pytest
 from projects import Project, bake_project, draw_image, numbers, read_rows
 
 NUM_TRAIN, NUM_VAL = 19, 5  # two times 9 training images in batches of 4: a last batch of one is left out
+STRATEGIES = ("ddp", "fsdp")
 RANKS = ("--devices", "2", "--accelerator", "cpu")
 FIT_ON_RANKS = ("-c", "configs/ddp.yaml", "--trainer.devices", "2", "--trainer.accelerator", "cpu")
 # Of every split, the first process sees blue and red alone, and the second green alone.
@@ -70,23 +71,32 @@ def test_each_process_trains_on_images_of_its_own(project: Project, checkpoint: 
     assert set(epochs[0]) | set(epochs[1]) <= {str(number) for number in range(NUM_TRAIN)}
 
 
+def confusion(folder: Path) -> bytes:
+    return (folder / "pictures" / "test_confusion_matrix.png").read_bytes()
+
+
 @pytest.mark.parametrize("num_test", [7, 8, 9])
 def test_the_numbers_of_two_processes_are_those_of_one(num_test: int, project: Project, checkpoint: Path) -> None:
-    common = ("--ckpt_path", checkpoint, "--root", draw_table(project.folder / "data", num_test), "--batch_size", "3")
-    alone, shared = (project.folder / f"{name}{num_test}" for name in ("alone", "shared"))
+    common = ("--ckpt_path", checkpoint, "--root", draw_table(project.folder / "data", num_test), "--batch_size", "2")
+    alone = project.folder / f"alone{num_test}"
     project.run("test", *common, "--output", alone)
-    project.run("test", *common, "--output", shared, *RANKS)
     assert numbers(alone)["images"] == num_test
     assert {"test/accuracy", "test/f1", "test/auroc", "test/loss"} <= numbers(alone).keys()
-    assert numbers(shared) == pytest.approx(numbers(alone), abs=1e-6)
+    for strategy in STRATEGIES:  # of 9 images in batches of 2, one process has a batch more than the other
+        shared = project.folder / f"{strategy}{num_test}"
+        project.run("test", *common, "--output", shared, *RANKS, "--strategy", strategy)
+        assert numbers(shared) == pytest.approx(numbers(alone), abs=1e-6)
+        assert confusion(shared) == confusion(alone)
 
 
 @pytest.mark.parametrize("num_files", [1, 5])
 def test_rows_of_two_processes_are_those_of_one(num_files: int, project: Project, checkpoint: Path) -> None:
     paths = [project.folder / "data" / f"train{number}.png" for number in reversed(range(num_files))]
     common: list[str | Path] = [*paths, "--ckpt_path", checkpoint, "--batch_size", "2", "--output"]
-    alone, shared = (project.folder / f"{name}{num_files}.csv" for name in ("alone", "shared"))
+    alone = project.folder / f"alone{num_files}.csv"
     project.run("predict", *common, alone)
-    project.run("predict", *common, shared, *RANKS)
-    assert [row["path"] for row in read_rows(shared)] == [str(path) for path in paths]
-    assert read_rows(shared) == read_rows(alone)
+    assert [row["path"] for row in read_rows(alone)] == [str(path) for path in paths]
+    for strategy in STRATEGIES:
+        shared = project.folder / f"{strategy}{num_files}.csv"
+        project.run("predict", *common, shared, *RANKS, "--strategy", strategy)
+        assert read_rows(shared) == read_rows(alone)

@@ -24,7 +24,7 @@ SHORT = (
     *("--trainer.log_every_n_steps", "1", "--last_checkpoint.every_n_train_steps", "5"),
 )
 QUIET = ("--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false", "--pictures", "null")
-RANKS = ("--trainer.strategy", "ddp", "--trainer.devices", "2", "--trainer.accelerator", "cpu")
+RANKS = ("-c", "configs/ddp.yaml", "--trainer.devices", "2", "--trainer.accelerator", "cpu")
 STOP = 12  # in the middle of the second epoch
 SINGLES = [(key,) for key in OPTIONS]
 PAIRS = list(combinations(OPTIONS, 2))

@@ -15,6 +15,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from .checkpoints import read_checkpoint
 from .cli import Terminated
+from .runs import put_in_place
 
 CONFIG = "config.yaml"
 NEXT = "next.ckpt"  # becomes last.ckpt
@@ -55,7 +56,7 @@ class BestCheckpoint(ModelCheckpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.since = state_dict["since"]
-        kept = read_checkpoint(self.path) if self.path.is_file() else None
+        kept = read_checkpoint(self.path) if self.path.exists() else None
         # The file knows its own score; it may be newer than last.ckpt, and the run may have been moved.
         if kept and kept["global_step"] >= self.since:
             state = kept["callbacks"][self.state_key]
@@ -138,7 +139,7 @@ class LastCheckpoint(Checkpoint):
     def _publish(self, trainer: Trainer) -> None:
         """Only now have the loggers got all that belongs to the steps before: a resume does not log it again."""
         if self._written and trainer.is_global_zero:
-            _last(trainer).with_name(NEXT).replace(_last(trainer))
+            put_in_place(_last(trainer).with_name(NEXT), _last(trainer))
         self._written = False
         if self._stops:
             raise KeyboardInterrupt if self._signal == signal.SIGINT else Terminated

@@ -1,14 +1,19 @@
 """Which checkpoint a command uses, and the classifier in it."""
 
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from .classifier import ImageClassifier
+from .cli import program_name
 from .runs import newest_run, read_result
+
+META = "meta.pt"  # in a sharded checkpoint, all but weights and optimizer states
 
 
 def find_checkpoint(ckpt_path: Path | None) -> Path:
@@ -23,6 +28,10 @@ def find_checkpoint(ckpt_path: Path | None) -> Path:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"no --ckpt_path given and {error}") from None
         ckpt_path = run / read_result(run)["best_checkpoint"]
+    if (ckpt_path / META).is_file():
+        raise ValueError(
+            f"ckpt_path {ckpt_path} is sharded; make a file of it: {program_name()} consolidate --ckpt_path {ckpt_path}"
+        )
     if ckpt_path.is_dir():
         raise ValueError(f"ckpt_path must be a file, {ckpt_path} is a folder.")
     if not ckpt_path.is_file():
@@ -32,15 +41,37 @@ def find_checkpoint(ckpt_path: Path | None) -> Path:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The checkpoint's plain values, on the CPU; a ValueError where the file is none of ours."""
+    """Plain values, on the CPU, of a sharded checkpoint all but weights; a ValueError where it is none of ours."""
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = torch.load(path / META if path.is_dir() else path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, RuntimeError, OSError) as error:
         reason = str(error).split(".")[0] or "it is empty"
         raise ValueError(f"{path} is no checkpoint that can be read safely: {reason}.") from error
     if not isinstance(checkpoint, dict) or "spec" not in checkpoint.get("hyper_parameters", {}):
         raise ValueError(f"{path} holds no ImageClassifier: its hyper_parameters have no 'spec'.")
     return checkpoint
+
+
+def consolidate(ckpt_path: Path, output: Path | None = None) -> None:
+    """Make one file of a sharded checkpoint, for all but `fit --resume`, which goes on from the shards themselves.
+
+    Args:
+        ckpt_path: the folder to which each process wrote its share.
+        output: the file, by default beside the folder.
+    """
+    output = output or ckpt_path.with_name(f"{ckpt_path.stem}-whole.ckpt")
+    if not (ckpt_path / META).is_file():
+        raise ValueError(f"ckpt_path {ckpt_path} is no sharded checkpoint: it has no {META}.")
+    if output.exists():
+        raise FileExistsError(f"output {output} exists.")
+    checkpoint = read_checkpoint(ckpt_path)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as aside:
+        whole = Path(aside, "whole.ckpt")
+        dcp_to_torch_save(ckpt_path, whole)
+        state = torch.load(whole, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+        torch.save(checkpoint | {"state_dict": state}, whole.with_name("new.ckpt"))
+        whole.with_name("new.ckpt").replace(output)
+    print(f"written: {output}")
 
 
 def load_classifier(path: Path) -> ImageClassifier:

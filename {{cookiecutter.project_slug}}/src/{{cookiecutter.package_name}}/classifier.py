@@ -8,11 +8,13 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
+from .data.datasets import counts
 from .data.spec import DataSpec
 from .networks import build_network
 from .optimization import FUSED_DEVICES, OPTIMIZERS, SCHEDULES, build_schedule, parameter_groups
 from .randomness import step_seed
 from .shapes import take_shapes
+from .strategies import FullyShard, share_buffers
 from .tasks import TASKS
 
 
@@ -114,6 +116,10 @@ class ImageClassifier(LightningModule):
             )
         return torch.tensor(given)
 
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, FullyShard):
+            self.trainer.strategy.shard(self.network)
+
     def forward(self, images: Tensor) -> Tensor:
         """Logits, float32 [N, num_classes], of images, uint8 [N, C, H, W]."""
         logits: Tensor = self.network(self.normalize(images))
@@ -124,8 +130,8 @@ class ImageClassifier(LightningModule):
         return self.task.probabilities(logits)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        prefix = "network."
-        stored = {k.removeprefix(prefix): v for k, v in checkpoint["state_dict"].items() if k.startswith(prefix)}
+        prefix, weights = "network.", checkpoint.get("state_dict", {})  # which FullyShard has already loaded
+        stored = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
         take_shapes(self.network, stored)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -134,17 +140,22 @@ class ImageClassifier(LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch
         loss = self.task.loss(self(images), labels, self.class_weights, self.hparams["label_smoothing"])
-        self.log("train/loss", loss, prog_bar=True)
+        self.log("train/loss", loss, prog_bar=True, sync_dist=True)
         return loss
+
+    def on_after_backward(self) -> None:
+        if self.trainer.world_size > 1:
+            share_buffers(self.network)
 
     def _evaluate(
         self, batch: tuple[Tensor, Tensor], stage: str, loss: MeanMetric, metrics: MetricCollection
     ) -> Tensor:
         images, labels = batch
         logits: Tensor = self(images)
-        # Once per image: torchmetrics 1.9 forgets weights where NaN is not left out.
-        loss.update(self.task.loss(logits, labels, None, 0.0).expand(len(images)))
-        metrics.update(self.probabilities(logits), labels.long())
+        if len(kept := counts(labels).nonzero().flatten()):
+            # Once per image: torchmetrics 1.9 forgets weights where NaN is not left out.
+            loss.update(self.task.loss(logits[kept], labels[kept], None, 0.0).expand(len(kept)))
+            metrics.update(self.probabilities(logits[kept]), labels[kept].long())
         self.log(f"{stage}/loss", loss, prog_bar=True, on_step=False, on_epoch=True)
         self.log_dict(metrics, on_step=False, on_epoch=True)
         return logits

@@ -39,6 +39,7 @@ VERBS = {
         "classify image files and folders into a CSV file",
         paths="image files, and folders that are searched for them",
     ),
+    "consolidate": Verb("checkpoints", "consolidate", "make one file of a sharded checkpoint"),
     "export": Verb(
         "export.command",
         "export",

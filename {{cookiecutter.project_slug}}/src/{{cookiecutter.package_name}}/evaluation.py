@@ -10,14 +10,17 @@ from .callbacks import CALLBACKS
 from .checkpoints import find_checkpoint, load_classifier
 from .data.datamodule import ImageDataModule
 from .runs import write_json
+from .strategies import DataParallel, FullyShard
+
+STRATEGIES = {"ddp": DataParallel, "fsdp": FullyShard}
 
 
-def checking_trainer(accelerator: str, devices: int, **options: Any) -> Trainer:
+def checking_trainer(accelerator: str, devices: int, strategy: str, **options: Any) -> Trainer:
     """A Trainer that trains nothing and writes nothing of its own; the data module gives each process its images."""
     return Trainer(
         accelerator=accelerator,
         devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
+        strategy=STRATEGIES[strategy]() if devices > 1 else "auto",
         logger=False,
         enable_checkpointing=False,
         enable_model_summary=False,
@@ -34,6 +37,7 @@ def evaluate(
     num_workers: int | Literal["auto"] = "auto",
     accelerator: str = "auto",
     devices: int = 1,
+    strategy: Literal["ddp", "fsdp"] = "ddp",
     output: Path | None = None,
 ) -> None:
     """Score a checkpoint; every image is counted once, whatever the number of devices.
@@ -46,6 +50,7 @@ def evaluate(
         num_workers: processes that decode images.
         accelerator: auto, cpu, cuda or mps.
         devices: number of devices.
+        strategy: ddp gives each device the whole network, fsdp a share of it.
         output: folder for metrics.json and pictures; by default in the checkpoint's run folder, if it is in one.
     """
     path = find_checkpoint(ckpt_path)
@@ -54,7 +59,7 @@ def evaluate(
     num_images = len(data.split(split))  # before any word of Lightning's, if the data can't be reached
     output = output or _folder_in_run(path, split)
     callbacks = [CALLBACKS["pictures"]()] if output and "pictures" in CALLBACKS else []
-    trainer = checking_trainer(accelerator, devices, callbacks=callbacks, default_root_dir=output)
+    trainer = checking_trainer(accelerator, devices, strategy, callbacks=callbacks, default_root_dir=output)
     run = {"val": trainer.validate, "test": trainer.test}[split]
     (metrics,) = run(classifier, data)
     _report({"checkpoint": str(path), "split": split, "images": num_images, **metrics}, output)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+from torch.distributed import DistError
 
 from .checkpointing import CONFIG, best_checkpoint
 from .checkpoints import read_checkpoint
@@ -37,7 +38,7 @@ def _resume(args: list[str]) -> None:
             "its weights: --init_from."
         )
     checkpoint_path = run / "checkpoints" / "last.ckpt"
-    if not checkpoint_path.is_file():
+    if not checkpoint_path.exists():
         raise FileNotFoundError(f"{checkpoint_path} does not exist: the run was stopped before its first checkpoint.")
     checkpoint = read_checkpoint(checkpoint_path)
     options = ["--config", str(run / CONFIG), *before, *after[len(named) :]]
@@ -64,13 +65,19 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
         raise
     except OSError as error:
         raise OSError(f"{error}; {_what_next(run)}") from error
+    except RuntimeError as error:
+        if not isinstance(error, DistError) and "/gloo/" not in str(error):  # gloo's errors have no class of their own
+            raise
+        raise RuntimeError(f"another process of this run, or its node, is lost: {error}; {_what_next(run)}") from error
     finally:
         del os.environ[RUN_FOLDER]
     _finish(cli.trainer, run)
 
 
 def _what_next(run: Path) -> str:
-    saved = (run / "checkpoints" / "last.ckpt").is_file()
+    if not run.is_dir():  # a launcher's other processes aren't told the folder
+        return f"go on with: {program_name()} fit --resume"
+    saved = (run / "checkpoints" / "last.ckpt").exists()
     return f"go on with: {program_name()} fit --resume {run}" if saved else f"{run} has no checkpoint yet, start anew."
 
 
@@ -78,7 +85,7 @@ def _what_next(run: Path) -> str:
 def _finish(trainer: Trainer, run: Path) -> None:
     best = best_checkpoint(trainer)
     path, score = best.final_path, None if best.best_model_score is None else float(best.best_model_score)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"no checkpoint was written in {run}: trainer.max_epochs or max_steps left nothing to do.")
     report(trainer, run)
     if failed := failures(trainer):

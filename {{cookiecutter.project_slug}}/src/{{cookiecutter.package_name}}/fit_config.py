@@ -8,6 +8,9 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 from lightning import LightningModule, Trainer
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -23,10 +26,17 @@ from .loggers import MetricsCsv, run_arguments
 from .memory import OutOfMemory, largest_batch_size
 from .networks import build_network
 from .runs import RUNS, discard_if_empty, new_run
+from .strategies import check_strategy
 
 DEFAULTS = Path("configs/default.yaml")
 SPEC = "spec.json"
 RUN_FOLDER = "FIT_RUN_FOLDER"  # tells the processes that a strategy starts which folder the first one made
+
+# Who starts processes, and the variable that has their number on this node. torchrun may run under SLURM.
+LAUNCHERS: dict[str, tuple[type[ClusterEnvironment], str]] = {
+    "torchrun": (TorchElasticEnvironment, "LOCAL_WORLD_SIZE"),
+    "SLURM": (SLURMEnvironment, "SLURM_NTASKS_PER_NODE"),
+}
 
 
 class SaveConfig(SaveConfigCallback):
@@ -153,6 +163,8 @@ class FitCLI(LightningCLI):
         config["plugins"] = [*_as_list(config["plugins"]), AtomicCheckpointIO()]
         self.config_init.trainer = Namespace(config)  # type: ignore[no-untyped-call]
         trainer = super().instantiate_trainer()
+        check_strategy(trainer.strategy)
+        refuse_other_processes(trainer)
         _refuse_float16_on_cpu(trainer, config["precision"])
         if trainer.limit_val_batches == 0 and any(stop.strict for stop in trainer.early_stopping_callbacks):
             raise ValueError(
@@ -167,6 +179,20 @@ def _try_network(model: Namespace, decoding: Namespace) -> None:
         size = {"channels": decoding.channels, "image_size": decoding.image_size}
         with isolate_rng():
             build_network(model.network, num_classes=2, **size, **(model.network_args or {}))
+
+
+def refuse_other_processes(trainer: Trainer) -> None:
+    """Where a launcher starts processes, it must be one per device: others would idle, or train for themselves."""
+    launcher = next((name for name, (environment, _) in LAUNCHERS.items() if environment.detect()), None)
+    if launcher is None:
+        return
+    environment, per_node = LAUNCHERS[launcher]
+    started = environment().world_size(), int(os.environ.get(per_node, trainer.num_devices))
+    if started != (trainer.num_devices * trainer.num_nodes, trainer.num_devices):
+        raise ValueError(
+            f"{launcher} started {started[0]} processes, {started[1]} of them on this node, but trainer.devices is "
+            f"{trainer.num_devices} and trainer.num_nodes {trainer.num_nodes}: each device needs one process."
+        )
 
 
 def _refuse_float16_on_cpu(trainer: Trainer, asked: str | int | None) -> None:

@@ -69,6 +69,7 @@ def predict(
     num_workers: int | Literal["auto"] = "auto",
     accelerator: str = "auto",
     devices: int = 1,
+    strategy: Literal["ddp", "fsdp"] = "ddp",
 ) -> None:
     """Classify image files; one row per file, in the order given.
 
@@ -82,6 +83,7 @@ def predict(
         num_workers: processes that decode images.
         accelerator: auto, cpu, cuda or mps.
         devices: number of devices.
+        strategy: ddp gives each device the whole network, fsdp a share of it.
     """
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1, got {top_k}.")
@@ -95,7 +97,7 @@ def predict(
     gather = _Gather()
     data.predict_dataset = dataset
     # A device without a file would have nothing to gather, and the others would wait for it.
-    trainer = checking_trainer(accelerator, min(devices, len(files)), callbacks=[gather])
+    trainer = checking_trainer(accelerator, min(devices, len(files)), strategy, callbacks=[gather])
     trainer.predict(classifier, data, return_predictions=False)
     _write(output, list(_rows(dataset, gather.rows, classifier, min(top_k, len(classifier.spec.classes)))), on_broken)
 

@@ -1,7 +1,9 @@
 """Run folders: runs/<name>/<date-time>/ with config.yaml, checkpoints/, metrics.csv and, once finished, result.json."""
 
 import json
+import os
 import re
+import shutil
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -10,14 +12,15 @@ from typing import Any
 
 RUNS = Path("runs")
 RESULT = "result.json"
-STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}(_\d+)?")  # a copy with another name is no run of its own
+STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}(_\d+)*")  # a copy with another name is no run of its own
 
 
 def new_run(name: str) -> Path:
-    """Make a folder that no other run has."""
+    """Make a folder that no other run has; under SLURM its name ends with the job's number."""
     if not re.fullmatch(r"[\w][\w.-]*", name):
         raise ValueError(f"name must be made of letters, digits, '_', '-' and '.', got {name!r}.")
-    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    parts = [datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), os.environ.get("SLURM_JOB_ID", "")]
+    stamp = "_".join(filter(None, parts))
     for number in count(1):
         run = RUNS / name / (stamp if number == 1 else f"{stamp}_{number:02d}")
         try:
@@ -43,7 +46,7 @@ def is_finished(run: Path) -> bool:
 def newest_run(*, finished: bool) -> Path:
     """The newest run under runs/ that is finished, or that can be resumed; a FileNotFoundError where there is none."""
     needed = RESULT if finished else "checkpoints/last.ckpt"
-    runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and (path / needed).is_file()]
+    runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and (path / needed).exists()]
     found = [run for run in runs if is_finished(run) == finished]
     if not found:
         kind = "finished run" if finished else "unfinished run with a checkpoint"
@@ -68,3 +71,13 @@ def read_result(run: Path) -> dict[str, Any]:
     """What `finish` wrote."""
     result: dict[str, Any] = json.loads((run / RESULT).read_text(encoding="utf-8"))
     return result
+
+
+def put_in_place(aside: Path, path: Path) -> None:
+    """Rename; where there is a folder, a rename alone can't take its place."""
+    old = path.with_name(f"{path.name}.old")
+    if path.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+    aside.replace(path)
+    shutil.rmtree(old, ignore_errors=True)

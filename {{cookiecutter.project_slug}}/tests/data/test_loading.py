@@ -69,3 +69,10 @@ def test_evaluation_takes_every_image_once(size):
 @pytest.mark.parametrize("order", [TrainingOrder, EvaluationOrder])
 def test_lightning_leaves_the_orders_as_they_are(order):
     assert issubclass(order, DistributedSampler)
+
+
+@pytest.mark.parametrize("size", [7, 8, 9])
+def test_filled_up_shares_are_equally_long_and_hold_each_image_once(size):
+    shares = [list(EvaluationOrder(torch.empty(size), 3, rank, even=True)) for rank in range(3)]
+    assert [len(share) for share in shares] == [3] * 3
+    assert sorted(index for share in shares for index in share if index >= 0) == list(range(size))

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from ..classifier import ImageClassifier
+from ..data.datasets import counts
 
 Mistake = tuple[float, Tensor, str]  # how sure, image uint8 [C, H, W], caption
 
@@ -50,9 +51,12 @@ class Pictures(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         assert isinstance(pl_module, ImageClassifier) and self._confusion is not None
-        images, labels = batch
+        kept = counts(batch[1])
+        if not kept.any():
+            return
+        images, labels = (part[kept] for part in batch)
         classes = pl_module.spec.classes
-        probabilities = pl_module.probabilities(outputs)
+        probabilities = pl_module.probabilities(outputs[kept])
         self._confusion.update(probabilities, labels.long())
         sureness, predicted, wrong = pl_module.task.mistakes(probabilities, labels)
         for index in (sureness * wrong).topk(min(self.num_mistakes, len(images))).indices[: int(wrong.sum())].tolist():

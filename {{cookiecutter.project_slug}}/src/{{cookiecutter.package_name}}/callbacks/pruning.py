@@ -48,6 +48,8 @@ class Pruning(Callback):
             in [0, 1] than before the first weight or channel was removed; null for no limit.
     """
 
+    NOT_SHARDED = "channels can not be removed from shares of weights"
+
     def __init__(
         self,
         target_sparsity: float,

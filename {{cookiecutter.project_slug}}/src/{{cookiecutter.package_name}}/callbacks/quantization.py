@@ -36,6 +36,8 @@ class Quantization(Callback):
         max_accuracy_drop: how far int8 may fall below the float model on the validation split, absolute, in [0, 1].
     """
 
+    NOT_SHARDED = "a copy of the network is needed, which shares do not make"
+
     def __init__(self, begin_epoch: int = 10, freeze_epoch: int = 13, max_accuracy_drop: float = 0.02) -> None:
         if not 0 <= begin_epoch < freeze_epoch:
             raise ValueError(f"begin_epoch must be below freeze_epoch, got {begin_epoch} and {freeze_epoch}.")

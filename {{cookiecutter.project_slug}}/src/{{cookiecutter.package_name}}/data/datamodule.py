@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from lightning import LightningDataModule
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -192,7 +193,10 @@ class ImageDataModule(LightningDataModule):
 
     def loader(self, dataset: Dataset[Any]) -> DataLoader[Any]:
         """Batches in order, each image once; of several processes, each has its share."""
-        return DataLoader(dataset, sampler=EvaluationOrder(dataset, *self._ranks()), **self._options(dataset))
+        # Processes that hold a share of the weights each wait for one another in every batch.
+        even = bool(self.trainer and isinstance(self.trainer.strategy, ModelParallelStrategy))
+        order = EvaluationOrder(dataset, *self._ranks(), even=even)
+        return DataLoader(dataset, sampler=order, **self._options(dataset))
 
     def train_dataloader(self) -> TrainingLoader:
         images, trainer = self._filled("train"), self.trainer

@@ -7,9 +7,14 @@ from torch.utils.data import Dataset
 from .decoding import Decoding
 from .sources import Samples
 
+FILLER = -1  # the label of an image that counts for nothing
+
 
 class Images(Dataset[tuple[Tensor, Tensor]]):
-    """Images that are decoded whenever they are asked for or, in memory, once; those are fetched by whole batches."""
+    """Images that are decoded whenever they are asked for or, in memory, once; those are fetched by whole batches.
+
+    A negative index gives an image that counts for nothing, where processes must have as many batches as others.
+    """
 
     def __init__(self, samples: Samples, labels: Tensor, decoding: Decoding, *, in_memory: bool) -> None:
         self.samples = samples
@@ -24,14 +29,21 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         image = self.pixels[index] if self.in_memory else self.decoding.decode(self.samples.images[index])
-        return image, self.labels[index]
+        return image, self.labels[index] if index >= 0 else torch.full_like(self.labels[index], FILLER)
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor] | list[tuple[Tensor, Tensor]]:
-        return (self.pixels[indices], self.labels[indices]) if self.in_memory else [self[i] for i in indices]
+        if not self.in_memory or min(indices) < 0:
+            return [self[index] for index in indices]
+        return self.pixels[indices], self.labels[indices]
 
     def class_counts(self, classes: list[str]) -> dict[str, int]:
         counts = self.labels.bincount(minlength=len(classes)) if self.labels.ndim == 1 else self.labels.sum(0)
         return {name: int(count) for name, count in zip(classes, counts, strict=True)}
+
+
+def counts(labels: Tensor) -> Tensor:
+    """Which images are no filler, bool [N], by their labels [N] or [N, K]."""
+    return labels.reshape(len(labels), -1)[:, 0] != FILLER
 
 
 def encode_labels(samples: Samples, classes: list[str], task: str) -> Tensor:

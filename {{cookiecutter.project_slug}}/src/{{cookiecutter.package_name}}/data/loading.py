@@ -54,13 +54,20 @@ class TrainingOrder(DistributedSampler[int]):
 
 
 class EvaluationOrder(DistributedSampler[int]):
-    """Every `num_replicas`-th image from `rank` on: uneven where it must be, nothing twice, nothing lost."""
+    """Every `num_replicas`-th image from `rank` on: nothing twice, nothing lost; uneven, or filled up with -1."""
+
+    def __init__(self, dataset: Dataset[Any], num_replicas: int, rank: int, *, even: bool = False) -> None:
+        super().__init__(dataset, num_replicas, rank, shuffle=False)
+        images = len(dataset)  # type: ignore[arg-type]
+        self.indices = [*range(rank, images, num_replicas)]
+        if even and len(self.indices) * num_replicas < images:
+            self.indices.append(-1)
 
     def __len__(self) -> int:
-        return len(range(self.rank, len(self.dataset), self.num_replicas))  # type: ignore[arg-type]
+        return len(self.indices)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.rank, len(self.dataset), self.num_replicas))  # type: ignore[arg-type]
+        return iter(self.indices)
 
 
 class TrainingLoader(DataLoader[Any]):

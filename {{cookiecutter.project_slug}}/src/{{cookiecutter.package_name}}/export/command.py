@@ -76,7 +76,7 @@ def _check(options: Options) -> None:
 
 def _listed(name: str, given: str, allowed: Sequence[str]) -> list[str]:
     values = list(dict.fromkeys(part.strip() for part in given.split(",")))
-    if wrong := [value for value in values if value not in allowed]:
+    if not set(values) <= set(allowed):
         raise ValueError(f"{name} must be of {', '.join(allowed)}, with commas between several, got {given!r}.")
     return values
 

@@ -35,7 +35,7 @@ def _openvino() -> ModuleType:
 
 @cache
 def _core() -> Any:
-    """One for good: the thread where another was deleted may have no stack left for signals, and die of the next one."""
+    """One for good: a thread where another was deleted may have no stack left for signals, and die of the next one."""
     return _openvino().Core()
 
 

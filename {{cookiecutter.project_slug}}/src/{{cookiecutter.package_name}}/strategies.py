@@ -1,0 +1,226 @@
+"""Several processes: each with the whole network (DataParallel), or with a share of it (FullyShard)."""
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning import Trainer
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, ParallelStrategy, Strategy
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor, nn
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from .runs import put_in_place
+
+LISTS = (nn.Sequential, nn.ModuleList)
+TIMEOUT = timedelta(minutes=30)
+
+
+class DataParallel(DDPStrategy):
+    """Every process trains the whole network with images of its own; gradients are averaged.
+
+    Args:
+        find_unused_parameters: look in every step for parameters without a gradient, which is slower.
+        static_graph: trust that every step uses the same parameters in the same order, which is faster.
+        sync_batchnorm: on GPUs, batch norm takes the statistics of all processes' images.
+        timeout: how long a process waits for another one that does not answer.
+    """
+
+    def __init__(
+        self,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        sync_batchnorm: bool = True,
+        timeout: timedelta = TIMEOUT,
+    ) -> None:
+        super().__init__(
+            find_unused_parameters=find_unused_parameters,
+            static_graph=static_graph,
+            gradient_as_bucket_view=True,
+            broadcast_buffers=False,  # share_buffers does
+            timeout=timeout,
+        )
+        self.sync_batchnorm = sync_batchnorm
+
+    def setup(self, trainer: Trainer) -> None:
+        assert self.model is not None
+        if trainer.training and self.sync_batchnorm:
+            synchronise_batch_norm(self, self.model)
+        super().setup(trainer)
+
+    def on_exception(self, exception: BaseException) -> None:
+        if "Expected to have finished reduction" not in str(exception) or self.lightning_module is None:
+            return
+        parameters = self.lightning_module.named_parameters()
+        unused = [name for name, parameter in parameters if parameter.requires_grad and parameter.grad is None]
+        exception.args = (
+            f"the loss does not depend on {', '.join(unused) or 'some parameters'}, so that processes would wait for "
+            "their gradients for ever: use them, freeze them (requires_grad False), or set "
+            "trainer.strategy.init_args.find_unused_parameters true.",
+        )
+
+
+class FullyShard(ModelParallelStrategy):
+    """Every process holds a share of all weights, gradients and optimizer states (FSDP2), and trains on its own images.
+
+    A part of the network that is wrapped by itself is gathered when it computes; the rest is gathered as one.
+
+    Args:
+        wrap: block wraps the members of sequences and lists that have parts of their own, such as residual blocks;
+            size wraps the smallest parts of at least `min_num_params`.
+        min_num_params: parameters, for wrap size.
+        reshard_after_forward: give weights back between forward and backward: less memory, more communication.
+        cpu_offload: keep weights and optimizer states on the CPU.
+        activation_checkpointing: compute what the blocks need in the backward pass a second time, to save memory.
+        save_distributed_checkpoint: checkpoints are folders to which each process writes its share.
+        sync_batchnorm: on GPUs, batch norm takes the statistics of all processes' images.
+        timeout: how long a process waits for another one that does not answer.
+    """
+
+    def __init__(
+        self,
+        wrap: Literal["block", "size"] = "block",
+        min_num_params: int = 1_000_000,
+        reshard_after_forward: bool = True,
+        cpu_offload: bool = False,
+        activation_checkpointing: bool = False,
+        save_distributed_checkpoint: bool = False,
+        sync_batchnorm: bool = True,
+        timeout: timedelta = TIMEOUT,
+    ) -> None:
+        super().__init__(
+            tensor_parallel_size=1, save_distributed_checkpoint=save_distributed_checkpoint, timeout=timeout
+        )
+        self.find = find_blocks if wrap == "block" else partial(find_large, min_num_params=min_num_params)
+        self.reshard_after_forward = reshard_after_forward
+        self.offload_policy = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if cpu_offload else OffloadPolicy()
+        self.activation_checkpointing = activation_checkpointing
+        self.sync_batchnorm = sync_batchnorm
+
+    def setup(self, trainer: Trainer) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if reason := getattr(callback, "NOT_SHARDED", None):
+                raise ValueError(f"{type(callback).__name__.lower()} does not go with FullyShard: {reason}.")
+        super().setup(trainer)
+
+    def setup_environment(self) -> None:
+        self._data_parallel_size = self.num_processes * self.num_nodes  # Lightning's "auto" is the number of nodes
+        super().setup_environment()
+
+    def shard(self, network: nn.Module) -> None:
+        """Wrap the parts, then the rest; a second time nothing happens."""
+        if hasattr(network, "unshard"):
+            return
+        if network.training and self.sync_batchnorm:
+            synchronise_batch_norm(self, network)
+        if self.activation_checkpointing:
+            compute_twice(find_blocks(network))
+        network.to(memory_format=torch.contiguous_format)  # torch 2.14 can't shard channels_last
+        mesh = self.device_mesh["data_parallel"]
+        for part in (*self.find(network), network):
+            fully_shard(
+                part, mesh=mesh, reshard_after_forward=self.reshard_after_forward, offload_policy=self.offload_policy
+            )
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
+        if not self._save_distributed_checkpoint:
+            super().save_checkpoint(checkpoint, filepath, storage_options)
+            return
+        path = Path(self.broadcast(filepath))
+        aside = path.with_name(f"{path.name}.part")
+        if self.is_global_zero:
+            shutil.rmtree(aside, ignore_errors=True)
+        self.barrier()
+        super().save_checkpoint(checkpoint, aside)
+        self.barrier()
+        if self.is_global_zero:
+            put_in_place(aside, path)
+        self.barrier()
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """Refuse those whose evaluation would count images twice, or wait for ever."""
+    if isinstance(strategy, FSDPStrategy) or type(strategy) is ModelParallelStrategy:
+        raise ValueError(
+            f"trainer.strategy {type(strategy).__name__} is not supported: -c configs/fsdp.yaml shards with FullyShard."
+        )
+
+
+def synchronise_batch_norm(strategy: ParallelStrategy, network: nn.Module) -> None:
+    """Where the processes are on GPUs; else say that it is not."""
+    if not any(isinstance(module, _BatchNorm) for module in network.modules()):
+        return
+    if strategy.root_device.type == "cuda":
+        nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    else:
+        rank_zero_info("batch norm is not synchronised, only GPUs can: each process normalises its own images")
+
+
+def share_buffers(network: nn.Module) -> None:
+    """Give all processes the buffers of the first one, such as batch norm's statistics, so that they score one model.
+
+    DistributedDataParallel does that before it trains, which leaves validations with statistics of their own.
+    """
+    kinds: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+    for buffer in network.buffers():
+        kinds[buffer.dtype].append(buffer)
+    for buffers in kinds.values():
+        whole = torch.cat([buffer.flatten() for buffer in buffers])
+        torch.distributed.broadcast(whole, 0)
+        for buffer, part in zip(buffers, whole.split([buffer.numel() for buffer in buffers]), strict=True):
+            buffer.copy_(part.view_as(buffer))
+
+
+def compute_twice(blocks: list[nn.Module]) -> None:
+    """Keep nothing of what the blocks compute in the forward pass; the backward pass computes it again."""
+    for block in blocks:
+        contexts = partial(_contexts, block)
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
+
+
+@contextmanager
+def _statistics_kept(block: nn.Module) -> Iterator[None]:
+    """The second pass over a batch must not count it twice."""
+    norms = [module for module in block.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:  # the pass ends with an exception as soon as nothing more is needed
+        for norm, kept in zip(norms, before, strict=True):
+            norm.momentum, norm.num_batches_tracked = kept
+
+
+def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Of the first and of the second pass."""
+    return nullcontext(), _statistics_kept(block)
+
+
+def find_blocks(network: nn.Module) -> list[nn.Module]:
+    """Members of sequences and lists that have parts of their own, unless they are lists of such themselves."""
+    found = []
+    for child in network.children():
+        holds_blocks = type(child) in LISTS and any(list(part.children()) for part in child.children())
+        is_block = type(network) in LISTS and list(child.children()) and not holds_blocks
+        found += [child] if is_block else find_blocks(child)
+    return found
+
+
+def find_large(network: nn.Module, min_num_params: int) -> list[nn.Module]:
+    """The smallest parts with so many parameters, not counting those of parts inside of them."""
+    found, wrapped = [], set[nn.Parameter]()
+    for module in reversed(list(network.modules())[1:]):  # inner ones first
+        own = [parameter for parameter in module.parameters() if parameter not in wrapped]
+        if sum(parameter.numel() for parameter in own) >= min_num_params:
+            found.append(module)
+            wrapped |= set(own)
+    return found
