@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 
 OUTPUTS = ["logits", "probabilities"]
 MODES = {1: "L", 3: "RGB"}
+NEEDED = {"model.onnx", "labels.txt", "golden/golden.json"}
 # What Pillow raises on damaged bytes, and on images of more than Image.MAX_IMAGE_PIXELS.
 DAMAGE = (OSError, ValueError, SyntaxError, EOFError, RuntimeError, ArithmeticError, LookupError, TypeError)
 DAMAGE += (MemoryError, struct.error, zlib.error, Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -23,12 +24,15 @@ class Bundle:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.model = json.loads((folder / "model.json").read_text("utf-8"))
-        self.policy, self.classes = self.model["decoding"], self.model["classes"]
-        self._check_files()
-        self.mode, self.kinds = MODES[self.policy["channels"]], self._kinds()
-        self.session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-        self._check_golden()
+        try:
+            self.model = json.loads((folder / "model.json").read_text("utf-8"))
+            self.policy, self.classes = self.model["decoding"], self.model["classes"]
+            self._check_files()
+            self.mode, self.kinds = MODES[self.policy["channels"]], self._kinds()
+            self.session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+            self._check_golden()
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"{folder} holds no bundle as export writes them: {error!r}") from error
 
     def decode(self, file: Path | BinaryIO) -> np.ndarray:
         """The first frame as the model takes it, uint8 [C, H, W], or a ValueError that says in one line why not."""
@@ -64,16 +68,20 @@ class Bundle:
         return [values[: len(images)] for values in self.session.run(OUTPUTS, {"images": filled})]
 
     def _check_files(self) -> None:
+        if self.model["format"] != "onnx" or self.policy["channels"] not in MODES:
+            raise ValueError("only ONNX of grey or colour images can be used here")
+        if missing := NEEDED - self.model["files"].keys():
+            raise ValueError(f"model.json has no hash of {', '.join(sorted(missing))}")
         for name, digest in self.model["files"].items():
             if hashlib.sha256((self.folder / name).read_bytes()).hexdigest() != digest:
                 raise ValueError(f"{name} is not the file that was exported")
         if self.classes != (self.folder / "labels.txt").read_text("utf-8").split("\n")[:-1]:
             raise ValueError("model.json names other classes than labels.txt")
-        if self.model["format"] != "onnx" or self.policy["channels"] not in MODES:
-            raise ValueError("only ONNX of grey or colour images can be used here")
 
     def _check_golden(self) -> None:
         golden = json.loads((self.folder / "golden" / "golden.json").read_text("utf-8"))
+        if not golden["images"]:
+            raise ValueError("golden.json lists no image")
         for entry in golden["images"]:
             file, stored = (self.folder / "golden" / entry[name] for name in ("file", "pixels"))
             scores = self.scores(np.stack([self.decode(file), np.load(stored)]))

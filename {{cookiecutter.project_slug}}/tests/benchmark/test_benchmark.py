@@ -68,8 +68,9 @@ def test_the_table_is_printed_and_a_report_is_replaced_only_by_force(bundles: Pa
     assert "images/s" in output and "reference" in output
 
 
-def test_without_the_checkpoint_the_accuracy_has_a_reason(bundle: Path):
-    assert run(bundle) == 0
+def test_without_the_checkpoint_the_accuracy_has_a_reason(bundle: Path, monkeypatch):
+    monkeypatch.chdir(bundle)
+    assert run(".") == 0
     (row,) = rows(bundle.parent / "benchmark").values()
     assert row["accuracy"] is None and "--ckpt_path" in row["missing"]["accuracy"]
     assert not (bundle.parent / "benchmark" / "pareto.png").exists()
@@ -89,6 +90,36 @@ def test_a_file_that_was_altered_is_refused_by_name(bundle: Path, capsys):
     assert run(bundle) == 2
     assert "best-onnx: model.onnx" in capsys.readouterr().err
     assert [path.name for path in bundle.parent.iterdir()] == ["best-onnx"]
+
+
+EDITED = {
+    "no list of files": ({"files": {}}, "files missing or wrong"),
+    "files in a list": ({"files": ["labels.txt"]}, "files missing or wrong"),
+    "a checkpoint without name": ({"checkpoint": {"sha256": "0"}}, "checkpoint missing or wrong"),
+    "no shape": ({"input": {}, "versions": None}, "input, versions missing or wrong"),
+    "other classes": ({"classes": ["one"]}, "other classes than labels.txt"),
+}
+
+
+@pytest.mark.parametrize("values, message", EDITED.values(), ids=EDITED)
+def test_an_edited_description_is_refused(values, message, bundle: Path, alter, capsys):
+    alter(bundle, "model.json", **values)
+    assert run(bundle) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_list_without_the_model_is_refused(bundle: Path, alter, capsys):
+    files = json.loads((bundle / "model.json").read_text("utf-8"))["files"]
+    alter(bundle, "model.json", files={name: files[name] for name in ("labels.txt", "golden/golden.json")})
+    assert run(bundle) == 2
+    assert "lists no file that holds the model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["[]", "7", '{"class_name": "Sequential"}'])
+def test_what_another_program_wrote_is_refused(content: str, tmp_path: Path, capsys):
+    (tmp_path / "model.json").write_text(content)
+    assert run(tmp_path) == 2
+    assert "is not that of a bundle" in capsys.readouterr().err
 
 
 def test_a_bundle_of_another_checkpoint_is_refused_by_name(

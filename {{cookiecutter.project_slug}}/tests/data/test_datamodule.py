@@ -52,6 +52,12 @@ def test_multilabel_labels_are_ones_and_zeros(build):
     assert data.spec.class_counts == [1, 2]
 
 
+@pytest.mark.parametrize("task", ["multiclass", "multilabel"])
+def test_one_class_is_too_few(task, build):
+    with pytest.raises(ValueError, match=r"at least two classes, found \['cat'\]"):
+        build(everywhere(samples(("cat",), ("cat",))), task=task, classes=["cat"]).spec
+
+
 @pytest.mark.parametrize("labels", [(), ("cat", "dog")])
 def test_multiclass_needs_one_label_per_image(labels, build):
     with pytest.raises(ValueError, match=r"a/0.png has the labels .* only task multilabel takes that"):

@@ -34,6 +34,30 @@ def test_other_classes_in_model_json_are_refused(make_bundle, consumer) -> None:
         consumer("bundle").Bundle(bundle)
 
 
+EDITED = {
+    "no file is listed": ({"files": {}}, "no hash of golden/golden.json, labels.txt, model.onnx"),
+    "files in a list": ({"files": []}, "no bundle as export writes them"),
+    "no shape": ({"input": "images"}, "no bundle as export writes them"),
+}
+
+
+@pytest.mark.parametrize(("values", "message"), EDITED.values(), ids=EDITED)
+def test_an_edited_model_json_is_refused(values, message, make_bundle, consumer) -> None:
+    _, bundle = make_bundle()
+    model = json.loads((bundle / "model.json").read_text("utf-8"))
+    (bundle / "model.json").write_text(json.dumps(model | values), "utf-8")
+    with pytest.raises(ValueError, match=message):
+        consumer("bundle").Bundle(bundle)
+
+
+def test_without_golden_images_nothing_is_trusted(make_bundle, consumer) -> None:
+    _, bundle = make_bundle()
+    (bundle / "golden" / "golden.json").write_text('{"images": []}', "utf-8")
+    sign(bundle, "golden/golden.json")
+    with pytest.raises(ValueError, match="lists no image"):
+        consumer("bundle").Bundle(bundle)
+
+
 @pytest.mark.parametrize("output", ["logits", "probabilities"])
 def test_golden_scores_are_compared(output, make_bundle, consumer) -> None:
     _, bundle = make_bundle()

@@ -95,6 +95,8 @@ MISTAKES = {
     "all and a format": (("--format", "onnx,all"), "format, if not all, must be of"),
     "bits that are none": (("--quantize", "8,4"), "'8,4'"),
     "a share that is none": (("--min_agreement", "2"), "min_agreement must be in"),
+    "a tolerance that is none": (("--atol", "-1"), "atol must be finite and at least 0"),
+    "a tolerance without end": (("--rtol", ".inf"), "rtol must be finite and at least 0"),
     "workers that are none": (("--quantize", "32", "--num_workers", "-1"), "num_workers must be auto or"),
 }
 

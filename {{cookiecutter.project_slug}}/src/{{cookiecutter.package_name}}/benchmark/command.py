@@ -55,7 +55,7 @@ def benchmark(
     checkpoint = None if paths else find_checkpoint(ckpt_path)
     variants = variants_in(paths) if checkpoint is None else variants_of(checkpoint)
     check_variants(variants)
-    output = output or variants[0].folder.parent / "benchmark"
+    output = output or variants[0].folder.absolute().parent / "benchmark"
     with replacing(output, force=force, mark=NUMBERS) as folder:
         split = _test_split(variants[0], checkpoint or ckpt_path, root, num_workers)
         rows, quality = measure(variants, batches, split, threads=threads, rounds=rounds)

@@ -9,7 +9,18 @@ from typing import Any
 
 from ..export.bundle import MODEL, sha256
 
-NEEDED = {"checkpoint", "classes", "files", "format", "input", "precision", "remark", "task"}
+NEEDED: dict[str, Any] = {
+    "checkpoint": {"name": str, "sha256": str},
+    "classes": list,
+    "files": {"labels.txt": str, "golden/golden.json": str},
+    "format": str,
+    "input": {"shape": list},
+    "precision": str,
+    "preprocessing": dict,
+    "remark": str,
+    "task": str,
+    "versions": dict,
+}
 NO_MODEL = ("README.md", "labels.txt", "golden/")
 
 
@@ -26,8 +37,8 @@ class Variant:
             content: dict[str, Any] = json.loads((self.folder / MODEL).read_text("utf-8"))
         except ValueError as error:
             raise ValueError(f"{self.folder / MODEL} is damaged: {error}") from error
-        if missing := NEEDED - content.keys():
-            raise ValueError(f"{self.folder / MODEL} is not that of a bundle: it has no {', '.join(sorted(missing))}.")
+        if wrong := [name for name in NEEDED if not _fits(content, {name: NEEDED[name]})]:
+            raise ValueError(f"{self.folder / MODEL} is not that of a bundle: {', '.join(wrong)} missing or wrong.")
         return content
 
     @property
@@ -41,6 +52,13 @@ class Variant:
         """Size of the files that hold the model."""
         files = [self.folder / name for name in self.model["files"] if not name.startswith(NO_MODEL)]
         return sum(file.stat().st_size for file in files) / 1e6
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a JSON value is of that type or, if that is a dict, has such values under its keys."""
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(_fits(value.get(key), needed) for key, needed in kind.items())
+    return isinstance(value, kind)
 
 
 def variants_of(checkpoint: Path) -> list[Variant]:
@@ -81,3 +99,7 @@ def check_variants(variants: list[Variant]) -> None:
             file = variant.folder / name
             if not file.is_file() or sha256(file) != digest:
                 raise ValueError(f"bundle {variant.folder}: {name} is not the file that was exported.")
+        if variant.model["classes"] != (variant.folder / "labels.txt").read_text("utf-8").split("\n")[:-1]:
+            raise ValueError(f"bundle {variant.folder}: {MODEL} names other classes than labels.txt.")
+        if not variant.megabytes:
+            raise ValueError(f"bundle {variant.folder}: {MODEL} lists no file that holds the model.")

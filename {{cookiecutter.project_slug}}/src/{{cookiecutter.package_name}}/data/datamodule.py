@@ -131,7 +131,7 @@ class ImageDataModule(LightningDataModule):
 
     def _inspect(self) -> DataSpec:
         classes = self._source.classes
-        if self.task == "multiclass" and len(classes) < 2:
+        if len(classes) < 2:
             raise ValueError(f"root {self.root} must have at least two classes, found {classes}.")
         broken: dict[str, str] = {}
         for name in ("test", "val", "train"):

@@ -1,5 +1,6 @@
 """The `export` command."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -69,6 +70,9 @@ def _check(options: Options) -> None:
         raise ValueError(f"batch must be dynamic or at least 1, got {options.batch}.")
     if not 18 <= options.opset <= 25:  # what torch.onnx writes itself; to others it converts, or only says that it does
         raise ValueError(f"opset must be from 18 to 25, got {options.opset}.")
+    for name in ("atol", "rtol"):
+        if not 0 <= (tolerance := getattr(options, name)) < math.inf:
+            raise ValueError(f"{name} must be finite and at least 0, got {tolerance}.")
     for name in ("max_accuracy_drop", "min_agreement"):
         if not 0 <= (share := getattr(options, name)) <= 1:
             raise ValueError(f"{name} must be in [0, 1], got {share}.")

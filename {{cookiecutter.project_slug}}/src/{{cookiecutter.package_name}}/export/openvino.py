@@ -1,6 +1,7 @@
 """OpenVINO's model.xml and model.bin in float32, float16 or int8."""
 
 import logging
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ from .verification import VerificationError
 
 PACKAGES = ("openvino", "onnx", "onnxruntime", "onnxscript")
 PRECISIONS: dict[int, tuple[str, ...]] = {32: (), 16: (), 8: ("nncf",)}
-FILE = "model.xml"
+FILE, WEIGHTS = "model.xml", "model.bin"
 Item = tuple[NDArray[np.uint8], NDArray[np.float32]]
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}  # else bfloat16, where the CPU has it
 
@@ -51,7 +52,9 @@ def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = No
             model = _quantized(graph, model, judge, options)
         for key, value in {**graph.metadata(), **EXACT}.items():
             model.set_rt_info(value, ["model_info", key])
-        _openvino().save_model(model, folder / FILE, compress_to_fp16=options.quantize == 16)
+        _openvino().save_model(model, Path(aside, FILE), compress_to_fp16=options.quantize == 16)
+        for name in (FILE, WEIGHTS):  # on a full disk it would not say so
+            shutil.copyfile(Path(aside, name), folder / name)
 
 
 def _quantized(graph: Graph, model: Any, judge: Judge, options: Options) -> Any:

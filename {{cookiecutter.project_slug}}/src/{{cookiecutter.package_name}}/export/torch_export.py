@@ -1,5 +1,6 @@
 """torch.export's .pt2 in float32 or float16, run by torch alone."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +21,10 @@ def write(graph: Graph, folder: Path, options: Options, judge: Judge | None = No
     """Write one file that also holds classes, task and preprocessing."""
     network = graph.half_network() if options.quantize == 16 else graph
     program = capture(network, graph.example(options), options)
+    content = io.BytesIO()  # on a full disk torch would end the process
     with quiet():
-        torch.export.save(program, folder / FILE, extra_files=graph.metadata())
+        torch.export.save(program, content, extra_files=graph.metadata())
+    (folder / FILE).write_bytes(content.getvalue())
 
 
 def load(folder: Path, threads: int | None = None) -> Callable[[NDArray[np.uint8]], Scores]:
