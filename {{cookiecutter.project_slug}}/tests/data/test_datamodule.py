@@ -55,7 +55,7 @@ def test_multilabel_labels_are_ones_and_zeros(build):
 @pytest.mark.parametrize("task", ["multiclass", "multilabel"])
 def test_one_class_is_too_few(task, build):
     with pytest.raises(ValueError, match=r"at least two classes, found \['cat'\]"):
-        build(everywhere(samples(("cat",), ("cat",))), task=task, classes=["cat"]).spec
+        build(everywhere(samples(("cat",), ("cat",))), task=task, classes=["cat"])._inspect()
 
 
 @pytest.mark.parametrize("labels", [(), ("cat", "dog")])

@@ -157,16 +157,20 @@ def _scores(name: str, folder: Path, images: NDArray[np.uint8]) -> Scores:
     return _loaded(name, folder)(images)
 
 
-def _serve() -> None:
-    """Leave Ctrl-C to the parent, and end when it does, however that happens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _end_with_parent() -> None:
     parent = parent_process()
     assert parent is not None
-    Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    parent.join()
+    os._exit(1)
+
+
+def _serve() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
 
 
 def fresh_process() -> ProcessPoolExecutor:
-    """One that inherits nothing; Ctrl-C is for this one, which then ends the other."""
+    """One that inherits nothing, and ends with this one, however that ends; Ctrl-C is for this one alone."""
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_serve)
 
 
