@@ -78,6 +78,7 @@ def of_trainer(self, trainer, *args):
 MOMENTS = {
     "step": (before, ImageClassifier, "on_after_backward", of_module),
     "writing": (halfway, AtomicCheckpointIO, "save_checkpoint", lambda self, saved, path, *args: saved["global_step"]),
+    "unsaved": (before, LastCheckpoint, "_save", of_trainer),
     "written": (after, LastCheckpoint, "_save", of_trainer),
     "published": (after, LastCheckpoint, "_publish", of_trainer),
     "validation": (before, ImageClassifier, "on_validation_batch_end", of_module),

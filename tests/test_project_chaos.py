@@ -31,6 +31,7 @@ MOMENTS = (
     ("validation", 36),
     ("epochs", 36),
     ("published", 40),
+    ("unsaved", STEPS),  # best.ckpt is from later than last.ckpt
     ("end", STEPS),
 )
 NUM_RANDOM_KILLS = 20

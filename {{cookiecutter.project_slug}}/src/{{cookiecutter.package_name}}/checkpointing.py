@@ -55,7 +55,7 @@ class BestCheckpoint(ModelCheckpoint):
         return super().state_dict() | {"since": self.since}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.since = state_dict["since"]
+        self.since, self.current_score = state_dict["since"], state_dict["current_score"]
         kept = read_checkpoint(self.path) if self.path.exists() else None
         # The file knows its own score; it may be newer than last.ckpt, and the run may have been moved.
         if kept and kept["global_step"] >= self.since:
@@ -63,6 +63,7 @@ class BestCheckpoint(ModelCheckpoint):
             paths = dict.fromkeys(("best_model_path", "kth_best_model_path"), str(self.path))
             best = {str(self.path): state["best_model_score"]}
             super().load_state_dict(state | paths | {"dirpath": self.dirpath, "best_k_models": best})
+            self.current_score = state["current_score"]  # which Lightning 2.6 stores and does not load
 
 
 class LastCheckpoint(Checkpoint):
