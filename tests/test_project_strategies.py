@@ -10,11 +10,12 @@ from test_project_together import OPTIONS, QUIET
 
 CPUS = ("--trainer.devices", "2", "--trainer.accelerator", "cpu")
 DDP, FSDP = (("-c", f"configs/{name}.yaml", *CPUS) for name in ("ddp", "fsdp"))
+SIZE = (*FSDP, "--trainer.strategy.wrap", "size", "--trainer.strategy.min_num_params", "1000")
 SHARDED = (*FSDP, "--trainer.strategy.save_distributed_checkpoint", "true")
 # 153 and 152 images of the validation split: in batches of 4 or 8 one process has a batch more than the other.
 LENGTH = ("--trainer.max_epochs", "2", "--trainer.limit_train_batches", "10", "--trainer.log_every_n_steps", "1")
 COMMON = (*LENGTH, *QUIET, "--data.augmentation.crop_padding", "0")
-NETWORK = '''"""Networks without batch norm, the second with a layer that it does not use."""
+NETWORK = '''"""Networks without batch norm; of the second a layer is not used, of the third a gradient is NaN."""
 
 from torch import Tensor, nn
 
@@ -38,6 +39,13 @@ class Idle(Plain):
     def __init__(self, num_classes: int, channels: int, image_size: tuple[int, int]) -> None:
         super().__init__(num_classes, channels, image_size)
         self.unused = nn.Linear(2, 2)
+
+
+@register
+class Spoilt(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        last = self.head.weight[-1]  # which the second process holds
+        return super().forward(images) + (last - last.detach()).sum().sqrt()
 '''
 
 
@@ -76,7 +84,7 @@ def state_of(project: Project, checkpoint: Path) -> dict[str, torch.Tensor]:
     return state(file if checkpoint.is_dir() else checkpoint)
 
 
-@pytest.mark.parametrize("strategy", [DDP, FSDP], ids=["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", [DDP, FSDP, SIZE], ids=["ddp", "fsdp", "size"])
 def test_two_processes_with_half_the_batch_each_lose_what_one_does(
     strategy: tuple[str, ...], project: Project, alone: Path
 ) -> None:
@@ -102,6 +110,7 @@ def test_with_batch_norm_the_best_checkpoint_is_what_was_scored(strategy: tuple[
 def test_a_run_that_was_stopped_goes_on(strategy: tuple[str, ...], project: Project, whole: Path) -> None:
     done = strike(project, "SIGTERM", "step", 13, *strategy, *COMMON, "--data.batch_size", "8")
     assert done.returncode == 143, done.stderr
+    assert done.stderr.count("batch norm is not synchronised") == 1
     stopped = project.runs()[-1]
     last = stopped / "checkpoints" / "last.ckpt"
     assert (last / ".metadata").is_file() == (strategy == SHARDED)
@@ -131,6 +140,12 @@ def test_amp_compile_and_profiling_go_with_fsdp_and_activation_checkpointing(pro
     options = ("--trainer.strategy.activation_checkpointing", "true", "--trainer.strategy.cpu_offload", "true")
     run = project.fit(*FSDP, *options, *overlays, *COMMON)
     assert set(read_json(run / "report.json")) == set(keys)
+
+
+def test_a_gradient_that_is_not_finite_in_the_share_of_one_process_stops_all(project: Project) -> None:
+    amp = ("-c", "configs/amp.yaml", *OPTIONS["amp"])
+    error = project.run("fit", *FSDP, *amp, *COMMON, "--model.network", "Spoilt", code=1).stderr
+    assert "the gradient is nan" in error and "first in the gradient of Spoilt" in error
 
 
 @pytest.mark.parametrize("key", ["pruning", "quantization"])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from .classifier import ImageClassifier
+from .strategies import local_gradients
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,6 @@ def leaving_no_trace(classifier: ImageClassifier) -> Iterator[None]:
             buffer.copy_(before)
 
 
-def gradients(classifier: ImageClassifier, loss: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of the weights, of which neither their .grad nor a strategy's hooks take notice."""
-    weights = [parameter for parameter in classifier.parameters() if parameter.requires_grad]
-    return torch.autograd.grad(loss, weights, allow_unused=True)
-
-
 def search(trainer: Trainer, classifier: ImageClassifier, batches: list[Batch], scale: float) -> Finding | None:
     """What was not finite first in a step of these batches, with the loss scaled, in any of the processes."""
     findings = []
@@ -91,7 +86,7 @@ def first_non_finite(classifier: ImageClassifier, loss: Callable[[], Tensor], sc
     for handle in handles:
         handle.remove()
     watch.output("the loss", classifier, (), value)
-    gradients(classifier, value * scale)
+    local_gradients(value * scale, classifier)
     return watch.first
 
 

@@ -14,7 +14,8 @@ from lightning import Trainer
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, ParallelStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
-from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
@@ -50,11 +51,10 @@ class DataParallel(DDPStrategy):
         )
         self.sync_batchnorm = sync_batchnorm
 
-    def setup(self, trainer: Trainer) -> None:
-        assert self.model is not None
-        if trainer.training and self.sync_batchnorm:
-            synchronise_batch_norm(self, self.model)
-        super().setup(trainer)
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        if self.sync_batchnorm:
+            synchronise_batch_norm(self)
 
     def on_exception(self, exception: BaseException) -> None:
         if "Expected to have finished reduction" not in str(exception) or self.lightning_module is None:
@@ -97,7 +97,10 @@ class FullyShard(ModelParallelStrategy):
         timeout: timedelta = TIMEOUT,
     ) -> None:
         super().__init__(
-            tensor_parallel_size=1, save_distributed_checkpoint=save_distributed_checkpoint, timeout=timeout
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=save_distributed_checkpoint,
+            process_group_backend="cpu:gloo,cuda:nccl" if cpu_offload and torch.cuda.is_available() else None,
+            timeout=timeout,
         )
         self.find = find_blocks if wrap == "block" else partial(find_large, min_num_params=min_num_params)
         self.reshard_after_forward = reshard_after_forward
@@ -114,13 +117,19 @@ class FullyShard(ModelParallelStrategy):
     def setup_environment(self) -> None:
         self._data_parallel_size = self.num_processes * self.num_nodes  # Lightning's "auto" is the number of nodes
         super().setup_environment()
+        if self.sync_batchnorm:
+            synchronise_batch_norm(self)
+
+    def model_to_device(self) -> None:
+        super().model_to_device()
+        if isinstance(self.offload_policy, CPUOffloadPolicy):  # back to where FSDP expects them
+            assert self.model is not None
+            self.model._apply(lambda tensor: tensor.cpu() if isinstance(tensor, DTensor) else tensor)
 
     def shard(self, network: nn.Module) -> None:
         """Wrap the parts, then the rest; a second time nothing happens."""
         if hasattr(network, "unshard"):
             return
-        if network.training and self.sync_batchnorm:
-            synchronise_batch_norm(self, network)
         if self.activation_checkpointing:
             compute_twice(find_blocks(network))
         network.to(memory_format=torch.contiguous_format)  # torch 2.14 can't shard channels_last
@@ -154,12 +163,14 @@ def check_strategy(strategy: Strategy) -> None:
         )
 
 
-def synchronise_batch_norm(strategy: ParallelStrategy, network: nn.Module) -> None:
-    """Where the processes are on GPUs; else say that it is not."""
-    if not any(isinstance(module, _BatchNorm) for module in network.modules()):
+def synchronise_batch_norm(strategy: ParallelStrategy) -> None:
+    """For training, before callbacks change any module; where there are no GPUs, say that it is not."""
+    classifier = strategy.lightning_module
+    assert classifier is not None
+    if not classifier.trainer.training or not any(isinstance(module, _BatchNorm) for module in classifier.modules()):
         return
     if strategy.root_device.type == "cuda":
-        nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        nn.SyncBatchNorm.convert_sync_batchnorm(classifier)
     else:
         rank_zero_info("batch norm is not synchronised, only GPUs can: each process normalises its own images")
 
@@ -177,6 +188,26 @@ def share_buffers(network: nn.Module) -> None:
         torch.distributed.broadcast(whole, 0)
         for buffer, part in zip(buffers, whole.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(part.view_as(buffer))
+
+
+def local_gradients(loss: Tensor, module: nn.Module) -> dict[str, Tensor]:
+    """What this process holds of the weights' gradients; neither `.grad` nor DistributedDataParallel takes notice."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()  # or its weights are what was gathered
+    weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+    if not any(isinstance(weight, DTensor) for weight in weights.values()):
+        found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+        return dict(zip(weights, found, strict=True))
+    before = [weight.grad for weight in weights.values()]
+    module.zero_grad()
+    loss.backward()  # autograd.grad knows no shares
+    shares = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad for name, weight in weights.items()
+    }
+    for weight, gradient in zip(weights.values(), before, strict=True):
+        weight.grad = gradient
+    return {name: share.to_local() if isinstance(share, DTensor) else share for name, share in shares.items()}
 
 
 def compute_twice(blocks: list[nn.Module]) -> None:
@@ -216,9 +247,16 @@ def find_blocks(network: nn.Module) -> list[nn.Module]:
 
 
 def find_large(network: nn.Module, min_num_params: int) -> list[nn.Module]:
-    """The smallest parts with so many parameters, not counting those of parts inside of them."""
+    """The smallest parts with so many parameters, not counting those of parts inside of them.
+
+    Nothing that may not be called as a module: lists, and single layers outside of sequences, whose weights an
+    attention takes without them.
+    """
     found, wrapped = [], set[nn.Parameter]()
+    in_sequences = {part for module in network.modules() if isinstance(module, nn.Sequential) for part in module}
     for module in reversed(list(network.modules())[1:]):  # inner ones first
+        if type(module).forward is nn.Module.forward or not (module in in_sequences or list(module.children())):
+            continue
         own = [parameter for parameter in module.parameters() if parameter not in wrapped]
         if sum(parameter.numel() for parameter in own) >= min_num_params:
             found.append(module)

@@ -18,11 +18,12 @@ from ..checkpointing import best_checkpoint
 from ..checkpoints import load_classifier
 from ..classifier import ImageClassifier
 from ..measure import milliseconds, validation_accuracy
-from ..non_finite_search import Batch, gradients, leaving_no_trace, of_any_process, search
+from ..non_finite_search import Batch, leaving_no_trace, of_any_process, search
 from ..precision import keep_float32, set_precision
 from ..randomness import step_seed
 from ..report import Change
 from ..runs import write_json
+from ..strategies import FullyShard, local_gradients
 
 NUM_SEARCHES = 5  # a search takes as long as a step, and a run may skip many
 
@@ -87,6 +88,9 @@ class Amp(Callback):
             return
         weights = (weight for group in optimizer.param_groups for weight in group["params"])
         norm = _norm([weight.grad for weight in weights if weight.grad is not None])
+        sharded = isinstance(trainer.strategy, FullyShard)
+        if sharded and not trainer.strategy.reduce_boolean_decision(math.isfinite(norm)):
+            norm = math.nan  # maybe in the share of another process alone
         if not math.isfinite(norm):
             assert isinstance(pl_module, ImageClassifier)
             found = search(trainer, pl_module, self._batches, scale=1.0)
@@ -158,7 +162,7 @@ def _milliseconds(classifier: ImageClassifier, batch: Batch, precision: Precisio
     """In float32 and in this precision, without compiling."""
 
     def step(precision: Precision) -> None:
-        gradients(classifier, batch.loss(classifier, precision))
+        local_gradients(batch.loss(classifier, precision), classifier)
 
     with leaving_no_trace(classifier):
         return list(milliseconds({"a": partial(step, Precision()), "b": partial(step, precision)}, rounds=5).values())

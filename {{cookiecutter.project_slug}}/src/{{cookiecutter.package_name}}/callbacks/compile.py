@@ -22,6 +22,7 @@ from ..classifier import ImageClassifier
 from ..measure import evaluating, milliseconds
 from ..report import Change
 from ..runs import write_json
+from ..strategies import local_gradients
 
 # Shares of the norm, of logits and of a gradient. Gradients differ by more: where two values are nearly equal, rounding
 # decides which of them a max pooling takes. In 16 bits eager rounds after each operation, a compiled kernel at its end.
@@ -207,17 +208,16 @@ def _step(trainer: Trainer, pl_module: ImageClassifier, batch: tuple[Tensor, Ten
     """Logits and gradients of the batch; buffers such as running means, and .grad, are afterwards what they were."""
     images, labels = batch
     buffers = {name: buffer.clone() for name, buffer in pl_module.network.named_buffers()}
-    parameters = {f"the gradient of {name}": p for name, p in pl_module.network.named_parameters() if p.requires_grad}
     model: Any = trainer.strategy.model
     torch.manual_seed(seed)
     with trainer.precision_plugin.train_step_context():
         logits = model(images)
         loss = pl_module.task.loss(logits, labels, pl_module.class_weights, pl_module.hparams["label_smoothing"])
-    gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+    gradients = local_gradients(loss, pl_module.network)
     for name, buffer in pl_module.network.named_buffers():
         buffer.copy_(buffers[name])
     # Cloned, since a CUDA graph's next run overwrites them.
-    return {LOGITS: logits.detach().clone()} | {n: g.clone() for n, g in zip(parameters, gradients, strict=True)}
+    return {LOGITS: logits.detach().clone()} | {f"the gradient of {n}": g.clone() for n, g in gradients.items()}
 
 
 def _eagerly(step: Callable[..., Named], **options: int) -> Named:
