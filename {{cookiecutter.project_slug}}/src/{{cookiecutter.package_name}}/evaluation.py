@@ -15,7 +15,7 @@ from .strategies import DataParallel, FullyShard
 STRATEGIES = {"ddp": DataParallel, "fsdp": FullyShard}
 
 
-def checking_trainer(accelerator: str, devices: int, strategy: str, **options: Any) -> Trainer:
+def checking_trainer(accelerator: str, devices: int, strategy: str = "ddp", **options: Any) -> Trainer:
     """A Trainer that trains nothing and writes nothing of its own; the data module gives each process its images."""
     return Trainer(
         accelerator=accelerator,
