@@ -117,7 +117,7 @@ class ImageClassifier(LightningModule):
         return torch.tensor(given)
 
     def configure_model(self) -> None:
-        if isinstance(self.trainer.strategy, FullyShard):
+        if self.device_mesh is not None and isinstance(self.trainer.strategy, FullyShard):
             self.trainer.strategy.shard(self.network)
 
     def forward(self, images: Tensor) -> Tensor:
