@@ -145,7 +145,7 @@ def test_amp_compile_and_profiling_go_with_fsdp_and_activation_checkpointing(pro
 def test_a_gradient_that_is_not_finite_in_the_share_of_one_process_stops_all(project: Project) -> None:
     amp = ("-c", "configs/amp.yaml", *OPTIONS["amp"])
     error = project.run("fit", *FSDP, *amp, *COMMON, "--model.network", "Spoilt", code=1).stderr
-    assert "the gradient is nan" in error and "first in the gradient of Spoilt" in error
+    assert "the gradient is nan" in error and "first in the gradient of network (" in error
 
 
 @pytest.mark.parametrize("key", ["pruning", "quantization"])
