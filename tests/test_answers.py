@@ -49,6 +49,7 @@ ALWAYS = (
     "int8",
     "judge",
     "onnx",
+    "program",
     "verification",
 )
 DEFAULTS = {question: values[0] for question, values in choices().items()}
