@@ -234,24 +234,13 @@ def test_a_batch_norm_that_a_skipped_step_has_poisoned_stops_the_run(
     assert "is not finite at step 1" in error and "running_" in error
 
 
-class Stopped(BaseException):
-    """Stands for a process that ends there."""
-
-
 def test_a_run_stopped_in_mid_epoch_and_resumed_equals_a_whole_one(
-    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, data: list[str], fit_until: Callable[..., Path]
 ) -> None:
-    def stop(self: ImageClassifier, *args: object) -> None:
-        if self.global_step >= 10:
-            raise Stopped
-
     options = [*data, *BFLOAT16, "--last_checkpoint.every_n_train_steps", "4", "--amp.keep_fp32", "['features.1.*']"]
     assert main(["fit", *options]) == 0
     whole = newest_run(finished=True)
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(ImageClassifier, "on_train_batch_start", stop)
-        main(["fit", *options])
-    stopped = newest_run(finished=False)
+    stopped = fit_until(ImageClassifier, "on_train_batch_start", lambda self, *args: self.global_step >= 10, *options)
     saved = torch.load(stopped / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 8
     assert main(["fit", "--resume"]) == 0

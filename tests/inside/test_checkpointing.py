@@ -27,11 +27,7 @@ SAVED = {
     "validated in mid-epoch": [*IN_MID_EPOCH, "--trainer.val_check_interval", "4"],
     "validated every other epoch": [*IN_MID_EPOCH, "--trainer.check_val_every_n_epoch", "2"],
 }
-Stop = Callable[..., Path]
-
-
-class Stopped(BaseException):
-    """Stands for a process that ends there."""
+Fit = Callable[..., Path]
 
 
 class Anew(Callback):
@@ -55,25 +51,8 @@ def read_checkpoint(run: Path, name: str = "last.ckpt") -> dict[str, Any]:
     return checkpoint
 
 
-@pytest.fixture
-def stop(monkeypatch: pytest.MonkeyPatch) -> Stop:
-    """Fit with a method replaced by one that ends the process; returns the unfinished run."""
-
-    def fit_until(owner: type, name: str, replacement: Callable[..., None], *options: str) -> Path:
-        with monkeypatch.context() as patch, pytest.raises(Stopped):
-            patch.setattr(owner, name, replacement)
-            main(["fit", "--name", "stopped", *options])
-        return newest_run(finished=False)
-
-    return fit_until
-
-
-def at_step(step: int) -> Callable[..., None]:
-    def stop(self: ImageClassifier, *args: object) -> None:
-        if self.global_step >= step:
-            raise Stopped
-
-    return stop
+def at_step(step: int) -> Callable[..., bool]:
+    return lambda self, *args: self.global_step >= step
 
 
 @pytest.mark.parametrize("saved", SAVED)
@@ -90,12 +69,12 @@ def test_the_best_checkpoint_is_the_model_that_was_scored(saved: str, project: P
 @pytest.mark.parametrize("hook", ["on_train_batch_start", "on_validation_batch_end"])
 @pytest.mark.parametrize("saved", ["after an epoch", "in mid-epoch", "validated in mid-epoch"])
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
-    saved: str, hook: str, project: Path, data: list[str], stop: Stop
+    saved: str, hook: str, project: Path, data: list[str], fit_until: Fit
 ) -> None:
     options = [*data, *SHORT, *SAVED[saved]]
     assert main(["fit", "--name", "whole", *options]) == 0
     whole = newest_run(finished=True)
-    stopped = stop(ImageClassifier, hook, at_step(10), *options)
+    stopped = fit_until(ImageClassifier, hook, at_step(10), "--name", "stopped", *options)
     assert main(["fit", "--resume"]) == 0
 
     expected, found = read_checkpoint(whole), read_checkpoint(stopped)
@@ -107,23 +86,23 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
 
 @pytest.mark.parametrize(("options", "step"), [("in mid-epoch", 4), ("by the clock", 5)])
 def test_a_run_that_stopped_in_its_first_epoch_is_resumed(
-    options: str, step: int, project: Path, data: list[str], stop: Stop
+    options: str, step: int, project: Path, data: list[str], fit_until: Fit
 ) -> None:
-    stopped = stop(ImageClassifier, "on_train_batch_start", at_step(5), *data, *SHORT, *SAVED[options])
+    stopped = fit_until(
+        ImageClassifier, "on_train_batch_start", at_step(5), "--name", "stopped", *data, *SHORT, *SAVED[options]
+    )
     saved = read_checkpoint(stopped)
     assert (saved["epoch"], saved["global_step"]) == (0, step)
     assert main(["fit", "--resume"]) == 0
 
 
 def test_a_run_that_stopped_between_its_two_checkpoints_keeps_the_score_of_the_better_one(
-    project: Path, data: list[str], stop: Stop
+    project: Path, data: list[str], fit_until: Fit
 ) -> None:
-    def at_the_second_end(self: LastCheckpoint, trainer: Any, pl_module: Any) -> None:
-        if trainer.current_epoch == 1:
-            raise Stopped
-        self._save(trainer)
+    def at_the_second_end(self: LastCheckpoint, trainer: Any, pl_module: Any) -> bool:
+        return trainer.current_epoch == 1
 
-    stopped = stop(LastCheckpoint, "on_train_epoch_end", at_the_second_end, *data, *SHORT)
+    stopped = fit_until(LastCheckpoint, "on_train_epoch_end", at_the_second_end, "--name", "stopped", *data, *SHORT)
     best = stopped / "checkpoints" / "best.ckpt"
     content = read_checkpoint(stopped, "best.ckpt")
     assert content["epoch"] == 1 and read_checkpoint(stopped)["epoch"] == 0
@@ -137,9 +116,9 @@ def test_a_run_that_stopped_between_its_two_checkpoints_keeps_the_score_of_the_b
 
 
 def test_a_moved_run_is_resumed_with_the_best_score_it_had(
-    project: Path, data: list[str], stop: Stop, monkeypatch: pytest.MonkeyPatch
+    project: Path, data: list[str], fit_until: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = stop(ImageClassifier, "on_train_batch_start", at_step(8), *data, *SHORT)
+    stopped = fit_until(ImageClassifier, "on_train_batch_start", at_step(8), "--name", "stopped", *data, *SHORT)
     moved = stopped.rename(project / "moved")
     before = (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns
     worse = lambda self, batch, i: (self.log("val/loss", 1e9), self(batch[0]))[1]  # noqa: E731

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,26 +149,17 @@ def rounds_for_a_test(graph: Any, inputs: Any) -> Any:
     return lambda *args: tuple(1.0001 * output for output in graph(*args))
 
 
-class Stopped(BaseException):
-    """Stands for a process that ends there."""
-
-
 def test_a_run_that_goes_on_with_the_small_last_batch_validates_compiled_as_before(
-    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, data: list[str], fit_until: Callable[..., Path]
 ) -> None:
-    def stop(self: ImageClassifier, batch: Any, batch_idx: int) -> None:
-        if batch_idx == 2:
-            assert len(batch[0]) < 20
-            raise Stopped
+    def is_small(self: ImageClassifier, batch: Any, batch_idx: int) -> bool:
+        return len(batch[0]) < 20
 
     options = [*data, *SHORT, *PLAIN_PYTHON, "--compile.backend", "rounds_for_a_test"]
     options += ["--last_checkpoint.every_n_train_steps", "2", "--trainer.log_every_n_steps", "1"]
     assert main(["fit", *options]) == 0
     whole = newest_run(finished=True)
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(ImageClassifier, "on_train_batch_start", stop)
-        main(["fit", *options])
-    stopped = newest_run(finished=False)
+    stopped = fit_until(ImageClassifier, "on_train_batch_start", is_small, *options)
     assert main(["fit", "--resume"]) == 0
     assert (stopped / "metrics.csv").read_text("utf-8") == (whole / "metrics.csv").read_text("utf-8")
 

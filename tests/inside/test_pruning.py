@@ -31,24 +31,20 @@ def measured_once() -> Iterator[None]:
         yield
 
 
-class Stopped(BaseException):
-    """Stands for a process that ends there."""
-
-
 def fit(*options: str) -> Path:
     assert main(["fit", *SHORT, *options]) == 0
     return newest_run(finished=True)
 
 
-def stop_at(step: int, *options: str) -> Path:
-    def stop(self: ImageClassifier, *args: object) -> None:
-        if self.global_step >= step:
-            raise Stopped
+@pytest.fixture
+def stop_at(fit_until: Callable[..., Path]) -> Callable[..., Path]:
+    def stop(step: int, *options: str) -> Path:
+        common = ["--name", "stopped", *SHORT, "--last_checkpoint.every_n_train_steps", "4"]
+        return fit_until(
+            ImageClassifier, "on_train_batch_end", lambda self, *args: self.global_step >= step, *common, *options
+        )
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(ImageClassifier, "on_train_batch_end", stop)
-        main(["fit", "--name", "stopped", *SHORT, "--last_checkpoint.every_n_train_steps", "4", *options])
-    return newest_run(finished=False)
+    return stop
 
 
 def read(run: Path, name: str = "last.ckpt") -> dict[str, Any]:
@@ -108,7 +104,9 @@ def test_better_validations_before_the_target_do_not_count(
     assert zero_share(load_classifier(run / "checkpoints" / "best.ckpt")) == pytest.approx(0.8, abs=1e-4)
 
 
-def test_a_run_stopped_in_its_schedule_goes_on_with_its_masks(project: Path, data: list[str]) -> None:
+def test_a_run_stopped_in_its_schedule_goes_on_with_its_masks(
+    project: Path, data: list[str], stop_at: Callable[..., Path]
+) -> None:
     whole = fit(*data, *SPARSE)
     stopped = stop_at(9, *data, *SPARSE)
     assert main(["fit", "--resume"]) == 0
@@ -199,7 +197,7 @@ def test_a_checkpoint_with_fewer_channels_is_used_like_any_other(
 
 
 def test_a_stopped_run_goes_on_without_removing_channels_again(
-    project: Path, data: list[str], checkpoint: Path
+    project: Path, data: list[str], checkpoint: Path, stop_at: Callable[..., Path]
 ) -> None:
     options = [*data, *CHANNELS, "--init_from", str(checkpoint)]
     whole = fit(*options)

@@ -1,6 +1,7 @@
 """Quantization-aware training begins, freezes, keeps the names, and proves what int8 gives."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +75,16 @@ def test_statistics_and_ranges_move_until_they_are_frozen(quantized: Path, seen:
 
 @pytest.mark.parametrize("step", [8, 14])
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
-    step: int, quantized: Path, project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+    step: int,
+    quantized: Path,
+    project: Path,
+    data: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fit_until: Callable[..., Path],
 ) -> None:
-    class Stopped(BaseException):
-        pass
-
-    def stop(self: ImageClassifier) -> None:
-        if self.global_step >= step:
-            raise Stopped
-
     monkeypatch.setattr(quantization, "_compare_with_float", lambda *args: NUMBERS)  # not what is looked at here
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(ImageClassifier, "on_before_backward", lambda self, loss: stop(self))
-        main(["fit", *data, *SHORT, *QUANTIZED, "--last_checkpoint.every_n_train_steps", "2"])
-    stopped = newest_run(finished=False)
+    options = [*data, *SHORT, *QUANTIZED, "--last_checkpoint.every_n_train_steps", "2"]
+    stopped = fit_until(ImageClassifier, "on_before_backward", lambda self, *args: self.global_step >= step, *options)
     assert main(["fit", "--resume"]) == 0
     expected, found = read(quantized)["state_dict"], read(stopped)["state_dict"]
     assert all(torch.equal(value, found[name]) for name, value in expected.items())

@@ -2,7 +2,9 @@
 
 import csv
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +58,30 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(CONFIGS, tmp_path / "configs")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+class Stopped(BaseException):
+    """Stands for a process that ends there."""
+
+
+@pytest.fixture
+def fit_until(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Fit until a method is called and it is time, as if the process ended there; returns the unfinished run."""
+
+    def fit(owner: type, method: str, is_time: Callable[..., bool], *options: str) -> Path:
+        original = getattr(owner, method)
+
+        def stop(self: Any, *args: Any) -> Any:
+            if is_time(self, *args):
+                raise Stopped
+            return original(self, *args)
+
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            patch.setattr(owner, method, stop)
+            main(["fit", *options])
+        return newest_run(finished=False)
+
+    return fit
 
 
 @pytest.fixture(scope="session")

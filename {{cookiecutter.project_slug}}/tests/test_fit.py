@@ -1,6 +1,7 @@
 """fit: the run folder, the log, resume, and runs that go wrong."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +47,13 @@ def test_checkpoint_alone_rebuilds_the_classifier(checkpoint: Path) -> None:
     assert ours.spec == plain.spec and len(ours.spec.classes) > 1
 
 
-class Stopped(BaseException):
-    """Stands for a process that ends there."""
-
-
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(
-    project: Path, data: list[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, data: list[str], fit_until: Callable[..., Path]
 ) -> None:
-    def stop(self: ImageClassifier, *args: object) -> None:
-        if self.global_step == 10:
-            raise Stopped
-
     options = [*data, *SHORT, "--trainer.log_every_n_steps", "1", "--last_checkpoint.every_n_train_steps", "4"]
     assert main(["fit", *options]) == 0
     whole = newest_run(finished=True)
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(ImageClassifier, "on_train_batch_start", stop)
-        main(["fit", *options])
-    stopped = newest_run(finished=False)
+    stopped = fit_until(ImageClassifier, "on_train_batch_start", lambda self, *args: self.global_step >= 10, *options)
     assert main(["fit", "--resume"]) == 0
     expected, found = read_last(whole), read_last(stopped)
     assert found["global_step"] == expected["global_step"] == 12
