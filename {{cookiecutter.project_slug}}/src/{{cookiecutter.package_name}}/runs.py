@@ -45,9 +45,8 @@ def is_finished(run: Path) -> bool:
 
 def newest_run(*, finished: bool) -> Path:
     """The newest run under runs/ that is finished, or that can be resumed; a FileNotFoundError where there is none."""
-    needed = RESULT if finished else "checkpoints/last.ckpt"
-    runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and (path / needed).exists()]
-    found = [run for run in runs if is_finished(run) == finished]
+    runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and is_finished(path) == finished]
+    found = [run for run in runs if finished or last_checkpoint(run).exists()]
     if not found:
         kind = "finished run" if finished else "unfinished run with a checkpoint"
         raise FileNotFoundError(f"no {kind} in {RUNS.resolve()}.")
@@ -73,9 +72,22 @@ def read_result(run: Path) -> dict[str, Any]:
     return result
 
 
+def last_checkpoint(run: Path) -> Path:
+    """From which the run goes on; what a kill has kept `put_in_place` from putting there is put back."""
+    path = run / "checkpoints" / "last.ckpt"
+    if not path.exists():
+        with suppress(FileNotFoundError):
+            _old(path).rename(path)
+    return path
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f"{path.name}.old")
+
+
 def put_in_place(aside: Path, path: Path) -> None:
     """Rename; where there is a folder, a rename alone can't take its place."""
-    old = path.with_name(f"{path.name}.old")
+    old = _old(path)
     if path.is_dir():
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
