@@ -8,8 +8,8 @@ import torch
 from smoke.classifier import ImageClassifier
 from smoke.data.decoding import Decoding
 from smoke.data.spec import DataSpec, Splits
+from smoke.measure import local_gradients
 from smoke.non_finite_search import Finding, first_non_finite, leaving_no_trace
-from smoke.strategies import local_gradients
 from torch import Tensor, nn
 
 SPEC = DataSpec(

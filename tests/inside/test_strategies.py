@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
+from smoke.measure import local_gradients
 from smoke.networks import build_network
-from smoke.strategies import check_strategy, compute_twice, find_blocks, find_large, local_gradients
+from smoke.strategies import check_strategy, compute_twice, find_blocks, find_large
 from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 

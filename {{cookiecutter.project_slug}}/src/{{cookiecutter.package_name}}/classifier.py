@@ -8,7 +8,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
-from .data.datasets import counts
+from .data.datasets import counted
 from .data.spec import DataSpec
 from .networks import build_network
 from .optimization import FUSED_DEVICES, OPTIMIZERS, SCHEDULES, build_schedule, parameter_groups
@@ -152,7 +152,7 @@ class ImageClassifier(LightningModule):
     ) -> Tensor:
         images, labels = batch
         logits: Tensor = self(images)
-        if len(kept := counts(labels).nonzero().flatten()):
+        if len(kept := counted(labels).nonzero().flatten()):
             # Once per image: torchmetrics 1.9 forgets weights where NaN is not left out.
             loss.update(self.task.loss(logits[kept], labels[kept], None, 0.0).expand(len(kept)))
             metrics.update(self.probabilities(logits[kept]), labels[kept].long())

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 
 import torch
 from lightning import Trainer
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from .classifier import ImageClassifier
 from .data.datamodule import ImageDataModule
+from .data.datasets import counted
 
 
 @torch.no_grad()
@@ -23,7 +26,9 @@ def validation_accuracy(trainer: Trainer, classifier: ImageClassifier) -> float:
     metric = classifier.task.metrics(len(classifier.spec.classes))["accuracy"].to(device)
     with evaluating(classifier.to(device)):
         for images, labels in data.val_dataloader():
-            metric.update(classifier.probabilities(classifier(images.to(device))), labels.to(device).long())
+            logits = classifier(images.to(device))  # filler too: under FSDP, all processes compute together
+            if (kept := counted(labels)).any():
+                metric.update(classifier.probabilities(logits[kept]), labels[kept].to(device).long())
     return float(metric.compute())
 
 
@@ -37,6 +42,26 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+def local_gradients(loss: Tensor, module: nn.Module) -> dict[str, Tensor]:
+    """What this process holds of the weights' gradients; neither `.grad` nor DistributedDataParallel takes notice."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()  # or its weights are what was gathered
+    weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+    if not any(isinstance(weight, DTensor) for weight in weights.values()):
+        found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+        return dict(zip(weights, found, strict=True))
+    before = [weight.grad for weight in weights.values()]
+    module.zero_grad()
+    loss.backward()  # autograd.grad knows no shares
+    shares = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad for name, weight in weights.items()
+    }
+    for weight, gradient in zip(weights.values(), before, strict=True):
+        weight.grad = gradient
+    return {name: share.to_local() if isinstance(share, DTensor) else share for name, share in shares.items()}
 
 
 def milliseconds(calls: dict[str, Callable[[], object]], *, rounds: int = 20, warm_up: int = 3) -> dict[str, float]:

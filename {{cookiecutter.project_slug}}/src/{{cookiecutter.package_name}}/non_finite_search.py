@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from .classifier import ImageClassifier
-from .strategies import local_gradients
+from .measure import local_gradients
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from lightning import Trainer
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, ParallelStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.constants import default_pg_timeout
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
@@ -22,7 +23,6 @@ from torch.utils.checkpoint import checkpoint
 from .runs import put_in_place
 
 LISTS = (nn.Sequential, nn.ModuleList)
-TIMEOUT = timedelta(minutes=30)
 
 
 class DataParallel(DDPStrategy):
@@ -40,7 +40,7 @@ class DataParallel(DDPStrategy):
         find_unused_parameters: bool = False,
         static_graph: bool = False,
         sync_batchnorm: bool = True,
-        timeout: timedelta = TIMEOUT,
+        timeout: timedelta = default_pg_timeout,
     ) -> None:
         super().__init__(
             find_unused_parameters=find_unused_parameters,
@@ -77,7 +77,6 @@ class FullyShard(ModelParallelStrategy):
         wrap: block wraps the members of sequences and lists that have parts of their own, such as residual blocks;
             size wraps the smallest parts of at least `min_num_params`.
         min_num_params: parameters, for wrap size.
-        reshard_after_forward: give weights back between forward and backward: less memory, more communication.
         cpu_offload: keep weights and optimizer states on the CPU.
         activation_checkpointing: compute what the blocks need in the backward pass a second time, to save memory.
         save_distributed_checkpoint: checkpoints are folders to which each process writes its share.
@@ -89,12 +88,11 @@ class FullyShard(ModelParallelStrategy):
         self,
         wrap: Literal["block", "size"] = "block",
         min_num_params: int = 1_000_000,
-        reshard_after_forward: bool = True,
         cpu_offload: bool = False,
         activation_checkpointing: bool = False,
         save_distributed_checkpoint: bool = False,
         sync_batchnorm: bool = True,
-        timeout: timedelta = TIMEOUT,
+        timeout: timedelta = default_pg_timeout,
     ) -> None:
         super().__init__(
             tensor_parallel_size=1,
@@ -103,7 +101,6 @@ class FullyShard(ModelParallelStrategy):
             timeout=timeout,
         )
         self.find = find_blocks if wrap == "block" else partial(find_large, min_num_params=min_num_params)
-        self.reshard_after_forward = reshard_after_forward
         self.offload_policy = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if cpu_offload else OffloadPolicy()
         self.activation_checkpointing = activation_checkpointing
         self.sync_batchnorm = sync_batchnorm
@@ -135,9 +132,7 @@ class FullyShard(ModelParallelStrategy):
         network.to(memory_format=torch.contiguous_format)  # torch 2.14 can't shard channels_last
         mesh = self.device_mesh["data_parallel"]
         for part in (*self.find(network), network):
-            fully_shard(
-                part, mesh=mesh, reshard_after_forward=self.reshard_after_forward, offload_policy=self.offload_policy
-            )
+            fully_shard(part, mesh=mesh, offload_policy=self.offload_policy)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None) -> None:
         if not self._save_distributed_checkpoint:
@@ -188,26 +183,6 @@ def share_buffers(network: nn.Module) -> None:
         torch.distributed.broadcast(whole, 0)
         for buffer, part in zip(buffers, whole.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(part.view_as(buffer))
-
-
-def local_gradients(loss: Tensor, module: nn.Module) -> dict[str, Tensor]:
-    """What this process holds of the weights' gradients; neither `.grad` nor DistributedDataParallel takes notice."""
-    for part in module.modules():
-        if isinstance(part, FSDPModule):
-            part.reshard()  # or its weights are what was gathered
-    weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
-    if not any(isinstance(weight, DTensor) for weight in weights.values()):
-        found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
-        return dict(zip(weights, found, strict=True))
-    before = [weight.grad for weight in weights.values()]
-    module.zero_grad()
-    loss.backward()  # autograd.grad knows no shares
-    shares = {
-        name: torch.zeros_like(weight) if weight.grad is None else weight.grad for name, weight in weights.items()
-    }
-    for weight, gradient in zip(weights.values(), before, strict=True):
-        weight.grad = gradient
-    return {name: share.to_local() if isinstance(share, DTensor) else share for name, share in shares.items()}
 
 
 def compute_twice(blocks: list[nn.Module]) -> None:

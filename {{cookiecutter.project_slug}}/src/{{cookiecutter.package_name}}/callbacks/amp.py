@@ -17,13 +17,13 @@ from torch.optim import Optimizer
 from ..checkpointing import best_checkpoint
 from ..checkpoints import load_classifier
 from ..classifier import ImageClassifier
-from ..measure import milliseconds, validation_accuracy
+from ..measure import local_gradients, milliseconds, validation_accuracy
 from ..non_finite_search import Batch, leaving_no_trace, of_any_process, search
 from ..precision import keep_float32, set_precision
 from ..randomness import step_seed
 from ..report import Change
 from ..runs import write_json
-from ..strategies import FullyShard, local_gradients
+from ..strategies import FullyShard
 
 NUM_SEARCHES = 5  # a search takes as long as a step, and a run may skip many
 

@@ -19,10 +19,9 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.utils import CompilationMetrics, get_compilation_metrics, graph_break_reasons, guard_failures
 
 from ..classifier import ImageClassifier
-from ..measure import evaluating, milliseconds
+from ..measure import evaluating, local_gradients, milliseconds
 from ..report import Change
 from ..runs import write_json
-from ..strategies import local_gradients
 
 # Shares of the norm, of logits and of a gradient. Gradients differ by more: where two values are nearly equal, rounding
 # decides which of them a max pooling takes. In 16 bits eager rounds after each operation, a compiled kernel at its end.

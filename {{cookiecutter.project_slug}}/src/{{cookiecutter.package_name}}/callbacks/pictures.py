@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from ..classifier import ImageClassifier
-from ..data.datasets import counts
+from ..data.datasets import counted
 
 Mistake = tuple[float, Tensor, str]  # how sure, image uint8 [C, H, W], caption
 
@@ -51,7 +51,7 @@ class Pictures(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         assert isinstance(pl_module, ImageClassifier) and self._confusion is not None
-        kept = counts(batch[1])
+        kept = counted(batch[1])
         if not kept.any():
             return
         images, labels = (part[kept] for part in batch)

@@ -41,7 +41,7 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
         return {name: int(count) for name, count in zip(classes, counts, strict=True)}
 
 
-def counts(labels: Tensor) -> Tensor:
+def counted(labels: Tensor) -> Tensor:
     """Which images are no filler, bool [N], by their labels [N] or [N, K]."""
     return labels.reshape(len(labels), -1)[:, 0] != FILLER
 
