@@ -127,12 +127,15 @@ def test_a_sharded_checkpoint_is_exported_once_it_is_a_file(project: Project, wh
     best = whole / "checkpoints" / "best.ckpt"
     error = project.run("export", "--ckpt_path", best, code=2).stderr
     assert f"consolidate --ckpt_path {best}" in error and error.count("\n") == 1
+    assert f"consolidate --ckpt_path {best}" in project.run("fit", "--init_from", best, code=2).stderr
     file = best.with_name("best-file.ckpt")
     project.run("consolidate", "--ckpt_path", best, "--output", file)
     project.run("validate", "--ckpt_path", file, "--output", whole / "file")
     assert numbers(whole / "file")["val/loss"] == pytest.approx(read_json(whole / "result.json")["score"], abs=1e-6)
     project.run("export", "--ckpt_path", file, "--output", "bundle")
     assert "exists" in project.run("consolidate", "--ckpt_path", best, "--output", file, code=2).stderr
+    nowhere = ("consolidate", "--ckpt_path", best, "--output", "no/x.ckpt")
+    assert "the folder no does not exist" in project.run(*nowhere, code=2).stderr
     assert "no sharded checkpoint" in project.run("consolidate", "--ckpt_path", file, "--output", "x", code=2).stderr
 
 

@@ -80,6 +80,13 @@ def test_a_senseless_limit_is_refused(limit, project, data, capsys):
     assert f"find_batch_size must be at least 1, got {limit}" in capsys.readouterr().err
 
 
+def test_the_search_is_refused_for_several_processes(project, data, capsys):
+    sharded = ["-c", "configs/fsdp.yaml", "--trainer.accelerator", "cpu"]
+    assert main(["fit", *data, *sharded, "--find_batch_size", "32"]) == 2
+    assert "find_batch_size looks with one process" in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
 def test_out_of_memory_is_one_line_with_step_shapes_and_what_to_try(project, data, small_memory, capsys):
     assert main(["fit", *data, *SHORT, "--data.batch_size", "24"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]

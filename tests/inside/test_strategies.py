@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from smoke.measure import local_gradients
 from smoke.networks import build_network
 from smoke.strategies import check_strategy, compute_twice, find_blocks, find_large
@@ -72,3 +72,9 @@ def test_computing_blocks_twice_changes_neither_gradients_nor_statistics():
 def test_a_strategy_that_would_wait_for_ever_is_refused():
     with pytest.raises(ValueError, match="ModelParallelStrategy is not supported"):
         check_strategy(ModelParallelStrategy())
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "fork"])
+def test_a_strategy_whose_results_stay_in_other_processes_is_refused(start_method):
+    with pytest.raises(ValueError, match=f"ddp_{start_method} is not supported"):
+        check_strategy(DDPStrategy(start_method=start_method))

@@ -28,16 +28,21 @@ def find_checkpoint(ckpt_path: Path | None) -> Path:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"no --ckpt_path given and {error}") from None
         ckpt_path = run / read_result(run)["best_checkpoint"]
-    if (ckpt_path / META).is_file():
-        raise ValueError(
-            f"ckpt_path {ckpt_path} is sharded; make a file of it: {program_name()} consolidate --ckpt_path {ckpt_path}"
-        )
-    if ckpt_path.is_dir():
-        raise ValueError(f"ckpt_path must be a file, {ckpt_path} is a folder.")
-    if not ckpt_path.is_file():
-        raise FileNotFoundError(f"ckpt_path {ckpt_path} does not exist.")
+    refuse_no_file("ckpt_path", ckpt_path)
     rank_zero_only(print)(f"checkpoint: {ckpt_path}", flush=True)
     return ckpt_path
+
+
+def refuse_no_file(name: str, path: Path) -> None:
+    """Say what is wrong with the path that an argument gives, where it is not one file."""
+    if (path / META).is_file():
+        raise ValueError(
+            f"{name} {path} is sharded; make a file of it: {program_name()} consolidate --ckpt_path {path}"
+        )
+    if path.is_dir():
+        raise ValueError(f"{name} must be a file, {path} is a folder.")
+    if not path.is_file():
+        raise FileNotFoundError(f"{name} {path} does not exist.")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -64,6 +69,8 @@ def consolidate(ckpt_path: Path, output: Path | None = None) -> None:
         raise ValueError(f"ckpt_path {ckpt_path} is no sharded checkpoint: it has no {META}.")
     if output.exists():
         raise FileExistsError(f"output {output} exists.")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"output {output}: the folder {output.parent} does not exist.")
     checkpoint = read_checkpoint(ckpt_path)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as aside:
         whole = Path(aside, "whole.ckpt")

@@ -14,12 +14,13 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from .callbacks import CALLBACKS
 from .checkpointing import CONFIG, AtomicCheckpointIO, BestCheckpoint, KeepConfig, LastCheckpoint
-from .checkpoints import read_checkpoint
+from .checkpoints import read_checkpoint, refuse_no_file
 from .classifier import ImageClassifier
 from .data.datamodule import ImageDataModule
 from .loggers import MetricsCsv, run_arguments
@@ -146,6 +147,11 @@ class FitCLI(LightningCLI):
             raise
 
     def _find_batch_size(self) -> None:
+        if isinstance(strategy := self.trainer.strategy, ParallelStrategy):
+            raise ValueError(
+                f"find_batch_size looks with one process, not with trainer.strategy {type(strategy).__name__}: find it "
+                "with --trainer.strategy auto --trainer.devices 1, then set data.batch_size."
+            )
         callbacks = [self.config_init[key] for key in CALLBACKS if self.config_init[key] is not None]
         trainer = {**self.config_init.trainer, "callbacks": callbacks}
         found = largest_batch_size(trainer, self.model, self.datamodule, self.config.find_batch_size)
@@ -224,8 +230,7 @@ def _run_folder(name: str) -> Path:
 
 
 def _start_from(model: ImageClassifier, path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"init_from {path} is no file.")
+    refuse_no_file("init_from", path)
     checkpoint = read_checkpoint(path)
     classes = checkpoint["hyper_parameters"]["spec"]["classes"]
     if classes != model.spec.classes:

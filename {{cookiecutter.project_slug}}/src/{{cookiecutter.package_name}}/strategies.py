@@ -151,10 +151,15 @@ class FullyShard(ModelParallelStrategy):
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Refuse those whose evaluation would count images twice, or wait for ever."""
+    """Refuse those whose evaluation would count images twice or wait for ever, or whose results stay elsewhere."""
     if isinstance(strategy, FSDPStrategy) or type(strategy) is ModelParallelStrategy:
         raise ValueError(
             f"trainer.strategy {type(strategy).__name__} is not supported: -c configs/fsdp.yaml shards with FullyShard."
+        )
+    if isinstance(strategy, DDPStrategy) and strategy._start_method != "popen":  # they train copies of the callbacks
+        raise ValueError(
+            f"trainer.strategy ddp_{strategy._start_method} is not supported: -c configs/ddp.yaml starts processes "
+            "that run the whole command."
         )
 
 
