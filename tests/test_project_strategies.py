@@ -1,5 +1,6 @@
 """DDP and FSDP train as one process does, on the CPU: the same losses, checkpoints that hold, and refusals by name."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ class Spoilt(Plain):
         last = self.head.weight[-1]  # which the second process holds
         return super().forward(images) + (last - last.detach()).sum().sqrt()
 '''
+
+SMALL_DISK = """import resource
+import sys
+
+from smoke.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +133,31 @@ def test_a_run_that_was_stopped_goes_on(strategy: tuple[str, ...], project: Proj
     assert {path.name for path in last.parent.iterdir()} <= {"best.ckpt", "last.ckpt", "whole.ckpt"}
 
 
+def test_a_full_disk_leaves_a_sharded_checkpoint_to_go_on_from(project: Project, whole: Path) -> None:
+    done = strike(project, "FULL", "step", 13, *SHARDED, *COMMON, "--data.batch_size", "8")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    stopped = project.runs()[-1]
+    last = stopped / "checkpoints" / "last.ckpt"
+    assert "best.ckpt can't be written: [Errno 27] File too large" in done.stderr
+    assert done.stderr.endswith(f"fit --resume {stopped.relative_to(project.folder)}\n")
+    assert {path.name for path in last.parent.iterdir()} == {"best.ckpt", "last.ckpt"}
+    project.run("fit", "--resume", stopped)
+    expected = state_of(project, whole / "checkpoints" / "last.ckpt")
+    torch.testing.assert_close(state_of(project, last), expected, rtol=0, atol=0)
+
+
+def test_a_damaged_sharded_checkpoint_is_named(project: Project, whole: Path) -> None:
+    run = whole.with_name("damaged")
+    shutil.copytree(whole, run)
+    (run / "result.json").unlink()
+    last = run / "checkpoints" / "last.ckpt"
+    (last / "__1_0.distcp").unlink()
+    for command in (("consolidate", "--ckpt_path", last), ("fit", "--resume", run)):
+        error = project.run(*command, code=2).stderr
+        assert f"{last} can't be read: " in error and "__1_0.distcp" in error and "Traceback" not in error
+    shutil.rmtree(run)
+
+
 def test_a_sharded_checkpoint_is_exported_once_it_is_a_file(project: Project, whole: Path) -> None:
     best = whole / "checkpoints" / "best.ckpt"
     error = project.run("export", "--ckpt_path", best, code=2).stderr
@@ -134,6 +169,10 @@ def test_a_sharded_checkpoint_is_exported_once_it_is_a_file(project: Project, wh
     assert numbers(whole / "file")["val/loss"] == pytest.approx(read_json(whole / "result.json")["score"], abs=1e-6)
     project.run("export", "--ckpt_path", file, "--output", "bundle")
     assert "exists" in project.run("consolidate", "--ckpt_path", best, "--output", file, code=2).stderr
+    (project.folder / "small.py").write_text(SMALL_DISK, encoding="utf-8")
+    options = ("consolidate", "--ckpt_path", best, "--output", "whole.ckpt")
+    error = project.python("small", *options, code=2, env={"PYTHONPATH": "src"}).stderr
+    assert "output whole.ckpt can't be written, " in error and not list(project.folder.glob("*whole.ckpt*"))
     nowhere = ("consolidate", "--ckpt_path", best, "--output", "no/x.ckpt")
     assert "the folder no does not exist" in project.run(*nowhere, code=2).stderr
     assert "no sharded checkpoint" in project.run("consolidate", "--ckpt_path", file, "--output", "x", code=2).stderr

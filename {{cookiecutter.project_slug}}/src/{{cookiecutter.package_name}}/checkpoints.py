@@ -1,6 +1,7 @@
 """Which checkpoint a command uses, and the classifier in it."""
 
 import pickle
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from .classifier import ImageClassifier
 from .cli import program_name
 from .runs import newest_run, read_result
+from .strategies import naming
 
 META = "meta.pt"  # in a sharded checkpoint, all but weights and optimizer states
 
@@ -74,9 +76,14 @@ def consolidate(ckpt_path: Path, output: Path | None = None) -> None:
     checkpoint = read_checkpoint(ckpt_path)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as aside:
         whole = Path(aside, "whole.ckpt")
-        dcp_to_torch_save(ckpt_path, whole)
-        state = torch.load(whole, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
-        torch.save(checkpoint | {"state_dict": state}, whole.with_name("new.ckpt"))
+        try:
+            with naming(ckpt_path, "read"):
+                dcp_to_torch_save(ckpt_path, whole)
+            state = torch.load(whole, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+            torch.save(checkpoint | {"state_dict": state}, whole.with_name("new.ckpt"))
+        except RuntimeError as error:  # torch.save has no OSError to tell
+            free = shutil.disk_usage(aside).free / 1e9
+            raise OSError(f"output {output} can't be written, {free:.1f} GB are free there: {error}") from error
         whole.with_name("new.ckpt").replace(output)
     print(f"written: {output}")
 

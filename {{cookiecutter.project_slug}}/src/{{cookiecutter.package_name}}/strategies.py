@@ -14,6 +14,7 @@ from lightning import Trainer
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, ParallelStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -143,11 +144,30 @@ class FullyShard(ModelParallelStrategy):
         if self.is_global_zero:
             shutil.rmtree(aside, ignore_errors=True)
         self.barrier()
-        super().save_checkpoint(checkpoint, aside)
+        try:
+            with naming(path, "written"):
+                super().save_checkpoint(checkpoint, aside)
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
         self.barrier()
         if self.is_global_zero:
             put_in_place(aside, path)
         self.barrier()
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        with naming(Path(checkpoint_path), "read"):
+            return super().load_checkpoint(checkpoint_path, weights_only)
+
+
+@contextmanager
+def naming(path: Path, what: str) -> Iterator[None]:
+    """Say of a sharded checkpoint why it can't be read or written: to Python, torch's own exception is no Exception."""
+    try:
+        yield
+    except CheckpointException as error:
+        cause = next(iter(error.failures.values()))[0]
+        raise OSError(f"{path} can't be {what}: {str(cause) or type(cause).__name__}") from error
 
 
 def check_strategy(strategy: Strategy) -> None:
