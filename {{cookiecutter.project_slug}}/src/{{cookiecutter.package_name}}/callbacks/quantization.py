@@ -14,9 +14,7 @@ from ..checkpointing import best_checkpoint, check_steps, start_anew, train_unti
 from ..checkpoints import load_classifier
 from ..classifier import ImageClassifier
 from ..data.datamodule import ImageDataModule
-from ..export import onnx
 from ..export.graph import INPUT, Graph, Options
-from ..export.int8 import to_int8
 from ..export.judge import Judge
 from ..export.verification import check_split
 from ..fake_quantization import install, uninstall
@@ -118,6 +116,9 @@ def _int8_numbers(trainer: Trainer, classifier: ImageClassifier) -> dict[str, fl
 
 def _compare_with_float(classifier: ImageClassifier, folder: Path) -> dict[str, float]:
     """Both as onnxruntime runs them: shares in [0, 1] on the validation split, megabytes, milliseconds for an image."""
+    from ..export import onnx  # which takes a second to load
+    from ..export.int8 import to_int8
+
     data, graph, options = ImageDataModule.from_spec(classifier.spec), Graph(classifier), Options(quantize=8)
     files = {name: folder / name / onnx.FILE for name in ("float", "int8")}
     for file in files.values():
