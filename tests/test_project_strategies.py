@@ -124,8 +124,9 @@ def test_a_run_that_was_stopped_goes_on(strategy: tuple[str, ...], project: Proj
     stopped = project.runs()[-1]
     last = stopped / "checkpoints" / "last.ckpt"
     assert (last / ".metadata").is_file() == (strategy == SHARDED)
-    if strategy == SHARDED:  # as a kill between two renames leaves it
-        last.rename(last.with_name("last.ckpt.old"))
+    if strategy == SHARDED:  # as kills between two renames leave them
+        for folder in (last, last.with_name("best.ckpt")):
+            folder.rename(folder.with_name(f"{folder.name}.old"))
     project.run("fit", "--resume", stopped)
     expected = state_of(project, whole / "checkpoints" / "last.ckpt")
     torch.testing.assert_close(state_of(project, last), expected, rtol=0, atol=0)

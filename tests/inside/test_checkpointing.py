@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,13 +120,16 @@ def test_a_moved_run_is_resumed_with_the_best_score_it_had(
     project: Path, data: list[str], fit_until: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = fit_until(ImageClassifier, "on_train_batch_start", at_step(8), "--name", "stopped", *data, *SHORT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     moved = stopped.rename(project / "moved")
-    before = (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns
+    best = moved / "checkpoints" / "best.ckpt"
+    before = best.stat().st_mtime_ns
+    best.rename(f"{best}.old")  # as a kill between two renames leaves it
     worse = lambda self, batch, i: (self.log("val/loss", 1e9), self(batch[0]))[1]  # noqa: E731
     monkeypatch.setattr(ImageClassifier, "validation_step", worse)
     assert main(["fit", "--resume", str(moved.resolve())]) == 0
-    assert {path.name for path in (moved / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
-    assert (moved / "checkpoints" / "best.ckpt").stat().st_mtime_ns == before
+    assert {path.name for path in best.parent.iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert best.stat().st_mtime_ns == before
 
 
 def test_a_run_that_starts_anew_trains_on_and_forgets_earlier_scores(

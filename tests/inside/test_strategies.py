@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from smoke.blocks import compute_twice, find_blocks, find_large
 from smoke.measure import local_gradients
 from smoke.networks import build_network
-from smoke.strategies import check_strategy, compute_twice, find_blocks, find_large
+from smoke.strategies import check_strategy
 from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 

@@ -30,13 +30,13 @@ def find_checkpoint(ckpt_path: Path | None) -> Path:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"no --ckpt_path given and {error}") from None
         ckpt_path = run / read_result(run)["best_checkpoint"]
-    refuse_no_file("ckpt_path", ckpt_path)
+    require_file("ckpt_path", ckpt_path)
     rank_zero_only(print)(f"checkpoint: {ckpt_path}", flush=True)
     return ckpt_path
 
 
-def refuse_no_file(name: str, path: Path) -> None:
-    """Say what is wrong with the path that an argument gives, where it is not one file."""
+def require_file(name: str, path: Path) -> None:
+    """Of the argument with this name; an error says what else the path is, and what to do about shards."""
     if (path / META).is_file():
         raise ValueError(
             f"{name} {path} is sharded; make a file of it: {program_name()} consolidate --ckpt_path {path}"

@@ -13,7 +13,7 @@ from .cli import program_name
 from .data.spec import DataSpec
 from .fit_config import DEFAULTS, RUN_FOLDER, SPEC, FitCLI, is_first_process
 from .report import failures, report
-from .runs import finish, is_finished, last_checkpoint, newest_run, read_result, write_json
+from .runs import can_go_on, finish, is_finished, newest_run, put_back, read_result, write_json
 
 
 def fit(args: list[str]) -> None:
@@ -37,7 +37,8 @@ def _resume(args: list[str]) -> None:
             f"{run} is finished after {read_result(run)['epochs']} epochs, nothing to resume; to train on, start from "
             "its weights: --init_from."
         )
-    checkpoint_path = last_checkpoint(run)
+    put_back(run / "checkpoints")
+    checkpoint_path = run / "checkpoints" / "last.ckpt"
     if not checkpoint_path.exists():
         raise FileNotFoundError(f"{checkpoint_path} does not exist: the run was stopped before its first checkpoint.")
     checkpoint = read_checkpoint(checkpoint_path)
@@ -77,8 +78,9 @@ def _run(cli: FitCLI, checkpoint_path: Path | None = None) -> None:
 def _what_next(run: Path) -> str:
     if not run.is_dir():  # a launcher's other processes aren't told the folder
         return f"go on with: {program_name()} fit --resume"
-    saved = last_checkpoint(run).exists()
-    return f"go on with: {program_name()} fit --resume {run}" if saved else f"{run} has no checkpoint yet, start anew."
+    if not can_go_on(run):
+        return f"{run} has no checkpoint yet, start anew."
+    return f"go on with: {program_name()} fit --resume {run}"
 
 
 @rank_zero_only

@@ -20,7 +20,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from .callbacks import CALLBACKS
 from .checkpointing import CONFIG, AtomicCheckpointIO, BestCheckpoint, KeepConfig, LastCheckpoint
-from .checkpoints import read_checkpoint, refuse_no_file
+from .checkpoints import read_checkpoint, require_file
 from .classifier import ImageClassifier
 from .data.datamodule import ImageDataModule
 from .loggers import MetricsCsv, run_arguments
@@ -230,7 +230,7 @@ def _run_folder(name: str) -> Path:
 
 
 def _start_from(model: ImageClassifier, path: Path) -> None:
-    refuse_no_file("init_from", path)
+    require_file("init_from", path)
     checkpoint = read_checkpoint(path)
     classes = checkpoint["hyper_parameters"]["spec"]["classes"]
     if classes != model.spec.classes:

@@ -12,6 +12,7 @@ from typing import Any
 
 RUNS = Path("runs")
 RESULT = "result.json"
+OLD = ".old"  # ends the name of a folder that is being replaced
 STAMP = re.compile(r"\d{4}(-\d\d){2}_\d\d(-\d\d){2}(_\d+)*")  # a copy with another name is no run of its own
 
 
@@ -46,7 +47,7 @@ def is_finished(run: Path) -> bool:
 def newest_run(*, finished: bool) -> Path:
     """The newest run under runs/ that is finished, or that can be resumed; a FileNotFoundError where there is none."""
     runs = [path for path in RUNS.glob("*/*") if STAMP.fullmatch(path.name) and is_finished(path) == finished]
-    found = [run for run in runs if finished or last_checkpoint(run).exists()]
+    found = [run for run in runs if finished or can_go_on(run)]
     if not found:
         kind = "finished run" if finished else "unfinished run with a checkpoint"
         raise FileNotFoundError(f"no {kind} in {RUNS.resolve()}.")
@@ -72,24 +73,24 @@ def read_result(run: Path) -> dict[str, Any]:
     return result
 
 
-def last_checkpoint(run: Path) -> Path:
-    """From which the run goes on; what a kill has kept `put_in_place` from putting there is put back."""
-    path = run / "checkpoints" / "last.ckpt"
-    if not path.exists():
-        with suppress(FileNotFoundError):
-            _old(path).rename(path)
-    return path
-
-
-def _old(path: Path) -> Path:
-    return path.with_name(f"{path.name}.old")
+def can_go_on(run: Path) -> bool:
+    """Whether the run has a last checkpoint, if need be one that `put_back` finds."""
+    return any((run / "checkpoints").glob("last.ckpt*"))
 
 
 def put_in_place(aside: Path, path: Path) -> None:
     """Rename; where there is a folder, a rename alone can't take its place."""
-    old = _old(path)
+    old = path.with_name(f"{path.name}{OLD}")
     if path.is_dir():
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
     aside.replace(path)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def put_back(folder: Path) -> None:
+    """Mend what a kill between the two renames of `put_in_place` has left: the old one, and nothing in its place."""
+    for old in folder.glob(f"*{OLD}"):
+        if not (path := old.with_suffix("")).exists():
+            with suppress(FileNotFoundError):  # another process of the run has
+                old.rename(path)
