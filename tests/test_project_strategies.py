@@ -127,7 +127,7 @@ def test_a_run_that_was_stopped_goes_on(strategy: tuple[str, ...], project: Proj
     if strategy == SHARDED:  # as kills between two renames leave them
         for folder in (last, last.with_name("best.ckpt")):
             folder.rename(folder.with_name(f"{folder.name}.old"))
-    project.run("fit", "--resume", stopped)
+    project.run("fit", "--resume")
     expected = state_of(project, whole / "checkpoints" / "last.ckpt")
     torch.testing.assert_close(state_of(project, last), expected, rtol=0, atol=0)
     assert (stopped / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()

@@ -119,12 +119,6 @@ class LastCheckpoint(Checkpoint):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._stops = self._signal is not None
         self._publish(trainer)
-        self._give_back()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._give_back()
-
-    def _give_back(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 

@@ -12,8 +12,7 @@ from ..export.graph import Graph
 from ..export.verification import VerificationError
 from ..runs import write_json
 from .comparison import Comparison
-from .machine import describe_machine
-from .measurement import TestSplit, measure
+from .measurement import TestSplit, describe_machine, measure
 from .page import write_page
 from .picture import draw
 from .variants import Variant, check_variants, variants_in, variants_of

@@ -1,12 +1,20 @@
-"""All numbers of all variants."""
+"""All numbers of all variants, and on what they were measured."""
 
 import json
+import os
+import platform
+import re
 from collections.abc import Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ..data.loading import available_cpus
 from ..export.golden import FOLDER, INDEX, read_golden
 from ..export.graph import Graph, Options
 from ..export.verification import Batches, VerificationError, compare
@@ -71,3 +79,17 @@ def _measure_memory(row: Row, runtime: Runtime) -> None:
         row.miss(str(error), "peak_megabytes", "added_megabytes")
     else:
         row.peak_megabytes, row.added_megabytes = memory
+
+
+def describe_machine() -> dict[str, Any]:
+    """CPU, system and date; the versions of runtimes are with the variants."""
+    cpuinfo = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text("utf-8")) if cpuinfo.exists() else []
+    return {
+        "cpu": next(iter(names), platform.processor() or platform.machine()),
+        "cpus": os.cpu_count(),
+        "available_cpus": available_cpus(),
+        "system": platform.platform(),
+        "versions": {"python": platform.python_version(), "torch": version("torch")},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
